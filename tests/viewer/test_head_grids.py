@@ -8,7 +8,7 @@ import pytest
 import regard
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.palette import SIGN, color_at
-from regard.pictures import HeadMap, head_grid
+from regard.pictures import head_grid
 from regard.records import Document, HeadGrid
 
 VALUES = np.random.default_rng(0).normal(size=(3, 5)) * 0.01
@@ -63,14 +63,14 @@ def test_the_cursor_walks_over_the_numbers_of_several_grids(show):
 
 
 def test_a_picture_of_signed_numbers_has_zero_in_its_middle():
-    drawn = head_grid([grid()], (), "title").axes[0]
+    drawn = head_grid([grid()], "title").axes[0]
     assert drawn.images[0].get_clim() == (-LARGEST, LARGEST)
     assert drawn.images[0].get_cmap().name == "sign"
     texts = [text.get_text() for text in drawn.texts]
     assert texts[0] == written(VALUES[0, 0]).removeprefix("+")
     assert (texts[7], texts[10]) == ("", "0")
-    positive = HeadMap("a", "share", [[0.1, 0.5]], signed=True)
-    assert head_grid([positive], ["0"], "").axes[0].images[0].get_clim() == (-0.5, 0.5)
+    positive = HeadGrid("a", [[0.1, 0.5]], signed=True)
+    assert head_grid([positive], "").axes[0].images[0].get_clim() == (-0.5, 0.5)
 
 
 def test_a_text_and_a_table_name_layers_heads_and_largest_numbers():

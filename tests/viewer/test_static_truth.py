@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import viewer_documents as documents
-from regard.pictures import HeadMap, Panel, alignment, calculation, head_grid, position_table, sound_alignment
-from regard.records import AttentionRecord, DenseTiles, Document, GridAxis, TokenAxis
+from regard.pictures import Panel, alignment, calculation, head_grid, position_table, sound_alignment
+from regard.records import AttentionRecord, DenseTiles, Document, GridAxis, HeadGrid, TokenAxis
 from regard.viewer import static_pictures
 from regard.viewer.static_pictures import figure
 from regard.viewer.view import View, views_of
@@ -84,10 +84,10 @@ def test_every_tick_of_a_colour_bar_stands_at_its_colour(name):
         "x", 0, "self", *[TokenAxis(tuple("x" * 300))] * 2, None, source=DenseTiles(generator.random((2, 300, 300)))
     )
     matrix, large = 0.37 * generator.random((5, 7)), generator.random((60, 60))
-    maps = [HeadMap("a", "nats", 3 * matrix), HeadMap("b", "share", matrix, 1.0)]
+    maps = [HeadGrid("a", 3 * matrix, unit="nats"), HeadGrid("b", matrix, unit="share", high=1.0)]
     drawn = {
         "alignment": lambda: alignment(matrix, "abcdefg", "abcde", maximum=None),
-        "head grid": lambda: head_grid(maps, "01234", "x"),
+        "head grid": lambda: head_grid(maps, "x"),
         "calculation": lambda: calculation([Panel("w", large, kind="weights"), Panel("s", large - 0.4)]),
         "sound": lambda: sound_alignment(matrix, np.ones((3, 14)), "abcde", 0.1),
         "positions": lambda: position_table(generator.normal(size=(40, 20))),

@@ -122,6 +122,7 @@ MISSING_NAMES: dict[str, dict[str, str]] = {
             "regard.View(weights, tokens)": "head_view",
             'regard.View(weights, tokens, view="model")': "model_view",
             "pictures.heatmap(weights)": "attention_map",
+            "records.HeadGrid(title, values, unit=unit)": "HeadMap",
         },
         "regard.models": {"models.BahdanauDecoder with an nn.MonotonicAttention": "MonotonicDecoder"},
         "regard.exports": {'regard.load(folder).export("onnx")': "onnx to_onnx"},

@@ -9,7 +9,7 @@ from regard.pictures.calculation import Panel, calculation
 from regard.pictures.confusion import confusion_matrix
 from regard.pictures.curves import Quality, bleu_by_length, learning_rate_curve, training_curves
 from regard.pictures.fonts import MissingGlyphWarning
-from regard.pictures.head_grid import HeadMap, head_grid
+from regard.pictures.head_grid import head_grid
 from regard.pictures.heatmap import heatmap
 from regard.pictures.image_overlay import image_overlays, overlay
 from regard.pictures.positions import position_table
@@ -34,7 +34,6 @@ __all__ = [
     "segments",
     "PixelAttention",
     "heatmap",
-    "HeadMap",
     "head_grid",
     "signed_bars",
     "sound_alignment",

@@ -59,7 +59,7 @@ def figure(document: Document, view: str, layer: int = 0, head: int | None = Non
     if view == "walk":
         return _steps(document)
     if view == "numbers":
-        return head_grid(document.grids, (), document.title)
+        return head_grid(document.grids, document.title)
     if view == "grid":
         return _grid(document)
     record = _fitting(document, view, layer)

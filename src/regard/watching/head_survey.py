@@ -276,7 +276,7 @@ class Survey:
         """
         from regard.pictures import head_grid
 
-        return head_grid([self.grid(name) for name in drawn_statistics(statistics, self.offsets)], (), self.title)
+        return head_grid([self.grid(name) for name in drawn_statistics(statistics, self.offsets)], self.title)
 
     def grid(self, statistic: str) -> HeadGrid:
         """Returns one statistic of all heads × layers, with its noise.

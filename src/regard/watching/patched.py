@@ -284,7 +284,7 @@ class Patched:
 
         grids = self.grids(tokens, normalized=normalized)
         title = f"effect of each head's {self.what} at each position\n{self._notes()[0]}"
-        return head_grid(grids, (), grids[0].title if len(grids) == 1 else title)
+        return head_grid(grids, grids[0].title if len(grids) == 1 else title)
 
     def document(self, tokens: Sequence[str] | None = None) -> Document:
         """Returns `grids` as a document, which `regard.View` shows."""

@@ -165,7 +165,7 @@ class SurveyDifference:
         from regard.pictures import head_grid
 
         grids = [self.grid(name) for name in drawn_statistics(statistics, self.offsets)]
-        return head_grid(grids, (), "\n".join([self.title, *(self.notes if len(grids) > 1 else [])]))
+        return head_grid(grids, "\n".join([self.title, *(self.notes if len(grids) > 1 else [])]))
 
     def document(self) -> Document:
         """Returns the differences of all statistics, for `regard.View`; the one that changed most is first."""
