@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -66,21 +66,19 @@ class Target(NamedTuple):
         return Substitution(numbers, axes[rows], axes[columns], self.elements)
 
 
-class CallOfChange(Protocol):
-    """A call that a change concerns, as the context of the change knows it."""
+class CallOfChange(NamedTuple):
+    """A change of a call, and what its context does for it.
+
+    Attributes:
+        positions: returns the positions of the call's queries and keys.
+        earlier: returns the elements of the other run that the change names, for this batch, queries and keys.
+        meets: reports that the change met elements of the call.
+    """
 
     change: Change
-
-    def positions(self, call: InterceptedCall) -> CallPositions:
-        """Returns the positions of the call's queries and keys."""
-        ...
-
-    def earlier(self, target: Target, shape: tuple[int, int, int]) -> Elements:
-        """Returns the elements of the other run that the change names, for a call of this batch, queries and keys."""
-        ...
-
-    def meets(self) -> None:
-        """Reports that the change met elements of the call."""
+    positions: Callable[[InterceptedCall], CallPositions]
+    earlier: Callable[[Target, tuple[int, int, int]], Elements]
+    meets: Callable[[], None]
 
 
 class CallChange:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any, Self
 
@@ -14,9 +15,9 @@ from regard.names.answered import answered
 from regard.names.counted import counted
 from regard.names.missing_names import hinted
 from regard.shapes.checks import type_text
-from regard.watching.call_positions import CallPositions, SequencePositions
+from regard.watching.call_positions import SequencePositions
 from regard.watching.change import Change, EarlierRun
-from regard.watching.changed_call import Target
+from regard.watching.changed_call import CallOfChange, Target
 from regard.watching.coverage import Coverage
 from regard.watching.earlier_elements import EarlierElements, call_of_run
 from regard.watching.intercepted_call import InterceptedCall
@@ -134,7 +135,7 @@ class Intervention(Observer):
         is_shared = owner.name in self._counts
         return is_shared or any(change.is_of(self.names.layer(owner.name), owner.cross) for change in self.changes)
 
-    def changes_of(self, owner: Owner, read: Callable[[Owner], InterceptedCall]) -> list["_Call"]:
+    def changes_of(self, owner: Owner, read: Callable[[Owner], InterceptedCall]) -> list[CallOfChange]:
         count = self._counts.get(owner.name, 0)
         self._counts[owner.name] = count + 1
         layer = self._layer(owner, count, read)
@@ -144,8 +145,14 @@ class Intervention(Observer):
         if not changes and any(change.has_positions for change in self.changes):
             with suppress(RegardError):  # later calls count from its positions
                 self._positions.of_call(owner.name, read(owner), owner.cross)
-        number = len(self.calls)
-        return [_Call(self, change, owner, layer, count, number) for change in changes]
+        call, number = ChangedCall(owner.name, layer, max(self._forwards - 1, 0), ()), len(self.calls)
+        positions = partial(self._positions.of_call, owner.name, is_cross=owner.cross)
+        return [
+            CallOfChange(
+                change, positions, partial(_earlier, call, count, change), partial(self._meets, number, call, change)
+            )
+            for change in changes
+        ]
 
     def _layer(self, owner: Owner, count: int, read: Callable[[Owner], InterceptedCall]) -> int:
         """Returns the layer of a module's call; layers may share one module, whose calls are counted then."""
@@ -169,45 +176,20 @@ class Intervention(Observer):
             {id(self.model)} if changed else set()
         )
 
-    def _met_by(self, call: "_Call") -> None:
-        """Records that a call had elements that a change names."""
-        self._met.add((id(call.change), call.layer))
-        if len(self.calls) == call.number:
-            self.calls.append(ChangedCall(call.owner.name, call.layer, max(self._forwards - 1, 0), ()))
-        changed = self.calls[-1]
-        self.calls[-1] = replace(changed, changes=(*changed.changes, call.change))
+    def _meets(self, number: int, call: ChangedCall, change: Change) -> None:
+        """Records that the changed call of a number had elements that a change names."""
+        self._met.add((id(change), call.layer))
+        before = self.calls[number].changes if number < len(self.calls) else ()
+        self.calls[number:] = [replace(call, changes=(*before, change))]
 
     def __repr__(self) -> str:
         return f"<{counted(len(self.calls), 'changed call')} of {type(self.model).__name__}>"
 
 
-@dataclass
-class _Call:
-    """A call that a change of a context may concern: `regard.watching.changed_call.CallOfChange`.
-
-    Attributes:
-        count: the number of calls of the module before it in this forward pass.
-        number: the number of changed calls before it.
-    """
-
-    context: Intervention
-    change: Change
-    owner: Owner
-    layer: int
-    count: int
-    number: int
-
-    def positions(self, call: InterceptedCall) -> CallPositions:
-        return self.context._positions.of_call(self.owner.name, call, self.owner.cross)
-
-    def earlier(self, target: Target, shape: tuple[int, int, int]) -> Elements:
-        assert isinstance(self.change.to, EarlierRun)
-        forward = max(self.context._forwards - 1, 0)
-        call = call_of_run(self.change.to, self.owner.name, forward, self.count)
-        return EarlierElements.of_call(call, self.change, target, shape)
-
-    def meets(self) -> None:
-        self.context._met_by(self)
+def _earlier(call: ChangedCall, count: int, change: Change, target: Target, shape: tuple[int, int, int]) -> Elements:
+    """Returns what another run had in the call with this number among its module's."""
+    assert isinstance(change.to, EarlierRun)
+    return EarlierElements.of_call(call_of_run(change.to, call.name, call.forward, count), change, target, shape)
 
 
 @answered
