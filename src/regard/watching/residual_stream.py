@@ -141,11 +141,13 @@ class ModuleStep(StreamStep):
         return self._kind
 
 
-_ADDITIONS = frozenset({"add", "add_", "__radd__", "__iadd__"})
-_SUBTRACTIONS = frozenset({"sub", "sub_", "subtract", "__isub__"})
-_MULTIPLICATIONS = frozenset({"mul", "mul_", "multiply", "__rmul__", "__imul__"})
-_DIVISIONS = frozenset({"div", "div_", "divide", "true_divide", "__itruediv__"})
-_MAPS = frozenset({"linear", "layer_norm", "rms_norm", "matmul", "mm"})
+ADDITIONS = frozenset(("add", "radd", "iadd"))
+SUBTRACTIONS = frozenset(("sub", "subtract", "isub"))
+MULTIPLICATIONS = frozenset(("mul", "multiply", "rmul", "imul"))
+DIVISIONS = frozenset(("div", "divide", "true_divide", "truediv", "itruediv"))
+IDENTITIES = frozenset(name.strip("_") for name in (*IDENTITY_FUNCTIONS, *CONVERSION_FUNCTIONS))
+MOVES = frozenset(name.strip("_") for name in MOVE_FUNCTIONS)
+_MAPS = frozenset(("linear", "layer_norm", "rms_norm", "matmul", "mm"))
 
 
 class ResidualStream:
@@ -183,7 +185,7 @@ class ResidualStream:
             if is_in_place:
                 self._steps.forget(result if name != "__setitem__" else args[0])
             return
-        step = self._made(function, name, args, kwargs, known, result)
+        step = self._made(function, name.strip("_"), args, kwargs, known, result)
         if step is not None:
             self._steps.put(result, step)
             return
@@ -198,10 +200,10 @@ class ResidualStream:
         """Returns the step of a function's result."""
         first, second = known[:2]
         other: Any = kwargs.get("other", args[1] if len(args) > 1 else None)
-        if name in _ADDITIONS or name in _SUBTRACTIONS:
+        if name in ADDITIONS or name in SUBTRACTIONS:
             if kwargs.get("alpha", 1) != 1:
                 return None
-            if second is not None and name in _SUBTRACTIONS:
+            if second is not None and name in SUBTRACTIONS:
                 second = ScaledStep(second, -1.0)
             terms = [
                 step
@@ -211,7 +213,7 @@ class ResidualStream:
             others = (args[0] if first is None else None, other if second is None else None)
             has_others = any(isinstance(each, Tensor) and not isinstance(each, nn.Parameter) for each in others)
             return SumStep(*terms, has_others=has_others) if terms else None
-        if name in _MULTIPLICATIONS or (name in _DIVISIONS and first is not None):
+        if name in MULTIPLICATIONS or (name in DIVISIONS and first is not None):
             if first is not None and second is not None:
                 return None
             factor = other if first is not None else args[0]
@@ -221,16 +223,16 @@ class ResidualStream:
                 return None
             if isinstance(factor, Tensor):
                 factor = factor.detach().clone()
-            return ScaledStep(step, 1 / factor if name in _DIVISIONS else factor)
+            return ScaledStep(step, 1 / factor if name in DIVISIONS else factor)
         if first is None:
             return None
         if name == "neg":
             return ScaledStep(first, -1.0)
-        if name in IDENTITY_FUNCTIONS or name in CONVERSION_FUNCTIONS:
+        if name in IDENTITIES:
             return first if result.shape == args[0].shape else None
         if name.startswith("dropout"):
             return first  # readings are those before dropout
-        if name in MOVE_FUNCTIONS:
+        if name in MOVES:
             rest, options = args[1:], dict(kwargs)
             return MovedStep(first, lambda tensor: function(tensor, *rest, **options), args[0].shape)
         if name in _MAPS and result.shape[:-1] == args[0].shape[:-1]:

@@ -11,8 +11,16 @@ from regard.watching.attention_call import AttentionCall
 from regard.watching.equations import Equation, equation_of
 from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.linear_maps import ModuleCall, Normalization, rounding, wide_tensor
-from regard.watching.residual_stream import HeadsStep
-from regard.watching.softmax_tracking import CONVERSION_FUNCTIONS, IDENTITY_FUNCTIONS, MOVE_FUNCTIONS, RULES
+from regard.watching.residual_stream import (
+    ADDITIONS,
+    DIVISIONS,
+    IDENTITIES,
+    MOVES,
+    MULTIPLICATIONS,
+    SUBTRACTIONS,
+    HeadsStep,
+)  # fmt: skip
+from regard.watching.softmax_tracking import RULES
 from regard.watching.tracked_tensors import TrackedRecord, TrackedTensors
 from regard.watching.write_steps import (
     LinearMap,
@@ -28,13 +36,9 @@ from regard.watching.write_steps import (
     Write,
 )  # fmt: skip
 
-_SAME = frozenset((*IDENTITY_FUNCTIONS, *CONVERSION_FUNCTIONS))
-_MOVES = frozenset(name.strip("_") for name in (*MOVE_FUNCTIONS, "T", "mT", "H", "mH"))
+_MOVES = MOVES | {"T", "mT", "H", "mH"}
 _JOINS = frozenset(("cat", "concat", "concatenate", "stack", "hstack", "vstack"))
-_SUMS = frozenset(("add", "radd", "iadd"))
-_DIFFERENCES = frozenset(("sub", "subtract", "isub", "rsub"))
-_PRODUCTS = frozenset(("mul", "multiply", "rmul", "imul"))
-_QUOTIENTS = frozenset(("div", "divide", "true_divide", "truediv", "itruediv"))
+_DIFFERENCES = SUBTRACTIONS | {"rsub"}
 _LINEAR_MAPS = frozenset(("linear", "matmul", "mm", "addmm"))
 _CONTRACTIONS = frozenset(("matmul", "bmm", "baddbmm", "inner", "einsum"))
 _NORMALIZATIONS = {"layer_norm": ("weight", "bias", "eps"), "rms_norm": ("weight", "eps")}
@@ -153,7 +157,7 @@ class WriteTracking:
         first: Any = args[0] if args else None
         other: Any = kwargs.get("other", args[1] if len(args) > 1 else None)
         step, second = self._step(first), self._step(other)
-        if name in _SUMS or name in _DIFFERENCES:
+        if name in ADDITIONS or name in _DIFFERENCES:
             sign = kwargs.get("alpha", 1) * (-1.0 if name in _DIFFERENCES else 1.0)
             if name == "rsub":
                 first, other = other, first
@@ -163,7 +167,7 @@ class WriteTracking:
                     step.tensor = first
                 self._put(first, step or TrackedRecord())
             return self._sum(output.shape, [(first, 1.0), (other, sign)])
-        if name in _PRODUCTS:
+        if name in MULTIPLICATIONS:
             if second is not None and not _is_statistic(other, second, first):
                 first, other, step, second = other, first, second, step
             if step is None or (second is not None and not _is_statistic(other, second, first)):
@@ -179,11 +183,11 @@ class WriteTracking:
             return Sum(output.shape, [(added, kwargs.get("beta", 1)), (product, kwargs.get("alpha", 1))])
         if step is None:
             return None
-        if name in _QUOTIENTS and (second is None or _is_statistic(other, second, first)):
+        if name in DIVISIONS and (second is None or _is_statistic(other, second, first)):
             return Scaled(output.shape, step, 1 / (other.detach() if isinstance(other, Tensor) else other))
         if name == "neg":
             return Scaled(output.shape, step, -1.0)
-        if name in _SAME and output.shape == first.shape:
+        if name in IDENTITIES and output.shape == first.shape:
             return step
         if name.startswith("dropout"):
             if output is first or torch.equal(output, first):
