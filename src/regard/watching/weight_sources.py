@@ -1,14 +1,12 @@
 """The score of a pair as a sum over what was written to the residual stream: `explain_weight`."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from regard.attention.backends.reference import TileInputs, TileWeights, weigh
-from regard.attention.problem import Problem
 from regard.errors import ArgumentError, KindError
 from regard.names.answered import answered
 from regard.records import ScoreParts, WriteSource
@@ -240,12 +238,20 @@ def _score_row(call: AttentionCall, row: int, head: int, query: int) -> ScoreRow
     if origin.query is None or origin.key is None:
         reason = "the way from the residual stream to its queries and keys is not known"
         raise _unknown(call, f"{reason}{_ADVICE.get(call.source, '')}")
-    steps, inner = _weighed(call, problem, head, query)
+    prepared, grid, features = problem.prepared, problem.grid, problem.query.shape[-1]
+    if not isinstance(prepared.primitive, InnerProduct) or not torch.equal(
+        prepared.query.to(problem.query.dtype), problem.query
+    ):
+        score = type(problem.score).__name__
+        raise _unknown(call, f"its score is no scaled inner product of queries and keys, but {score}")
+    steps = source.steps(range(query, query + 1))
     scaled, capped, biased, masked, weights = (each[0, head, 0].double() for each in steps[1:])
-    scale, largest = problem.prepared.scale, int(inner.abs().argmax())
+    scale, kv_heads = prepared.scale, problem.key.shape[1]
     if isinstance(scale, Tensor):
+        key = prepared.key[0, head * prepared.key.shape[1] // grid.heads].double()
+        inner = key @ prepared.query[0, head, query].double()
+        largest = int(inner.abs().argmax())
         scale = float(scaled[largest] / inner[largest]) if float(inner[largest]) else 1.0
-    grid, kv_heads, features = problem.grid, problem.key.shape[1], problem.query.shape[-1]
     own = torch.arange(features, device="cpu")
     of_query = ((row * grid.heads + head) * grid.queries + query) * features + own
     first = (row * kv_heads + head // (grid.heads // kv_heads)) * grid.keys
@@ -260,27 +266,6 @@ def _score_row(call: AttentionCall, row: int, head: int, query: int) -> ScoreRow
         weights,
         ~hides(masked),
     )
-
-
-def _weighed(call: AttentionCall, problem: Problem, head: int, query: int) -> tuple[TileWeights, Tensor]:
-    """Returns the calculation of one query, and its inner products with all keys."""
-    prepared, grid = problem.prepared, problem.grid
-    if not isinstance(prepared.primitive, InnerProduct) or not torch.equal(
-        prepared.query.to(problem.query.dtype), problem.query
-    ):
-        raise _unknown(
-            call, f"its score is no scaled inner product of queries and keys, but {type(problem.score).__name__}"
-        )
-    inside = slice(query, query + 1)
-    one = prepared.query[:, :, inside]
-    inputs = TileInputs(
-        replace(prepared, query=one),
-        problem.query[:, :, inside],
-        problem.value,
-        grid.tile(queries=range(query, query + 1)),
-    )
-    key = prepared.key[0, head // (grid.heads // prepared.key.shape[1])]
-    return weigh(problem, inputs), key.double() @ one[0, head, 0].double()
 
 
 def _own_row(call: AttentionCall, origin: ScoreSteps, row: int, head: int, query: int, weights: Tensor) -> ScoreRow:
@@ -326,9 +311,7 @@ def _parts(row: ScoreRow, share: Tensor) -> tuple[tuple[WriteSource, ...], Tenso
         factors = (factors * (share * row.scale)[keys, None]).flatten(1)
         for source, vector in sources_of.vectors(step, ElementFactors(indices[keys].flatten(), factors)).items():
             of_keys[source] = of_keys.get(source, 0) + vector
-    sources = tuple(sorted({*of_query, *of_keys}, key=lambda source: source.order))
-    none = torch.zeros(len(index), dtype=torch.float64, device="cpu")
-    left, right = (torch.stack([vectors.get(each, none) for each in sources]) for vectors in (of_query, of_keys))
+    sources, (left, right) = _stacked([of_query, of_keys])
     pairs = left @ right.t()
     score, bias = (float(share[used] @ each[used]) for each in (row.scores, row.bias))
     rest = score - bias - float(pairs.sum())
@@ -350,12 +333,8 @@ def score_parts(call: AttentionCall, batch_row: int, head: int) -> ScoreParts:
     of_queries = [sources_of.vectors(row.query[0], _features(row.query[1])) for row in rows]
     step, indices = rows[0].key
     of_keys = [sources_of.vectors(step, _features(index)) for index in indices]
-    sources = sorted({source for each in (*of_queries, *of_keys) for source in each}, key=lambda source: source.order)
-    none = torch.zeros(indices.shape[1], dtype=torch.float64, device="cpu")
-    query, key = (
-        torch.stack([torch.stack([each.get(source, none) for each in vectors]) for source in sources])
-        for vectors in (of_queries, of_keys)
-    )
+    sources, both = _stacked([*of_queries, *of_keys])
+    query, key = (side.transpose(0, 1) for side in both.split((len(of_queries), len(of_keys))))
     scale = torch.stack([row.scale for row in rows])
     parts = [query @ key.sum(0).t() * scale, query.sum(0) @ key.transpose(1, 2) * scale]
     most = max(2, MOST_PARTS // scale.numel())
@@ -365,8 +344,15 @@ def score_parts(call: AttentionCall, batch_row: int, head: int) -> ScoreParts:
             each.sort().values for each in size.argsort(descending=True).split((most - 1, len(size) - most + 1))
         )
         parts = [torch.cat([part[shown], part[others].sum(0, keepdim=True)]) for part in parts]
-        sources = [*(sources[number] for number in shown.tolist()), WriteSource("others")]
-    return ScoreParts(tuple(sources), parts[0].numpy(), parts[1].numpy())
+        sources = (*(sources[number] for number in shown.tolist()), WriteSource("others"))
+    return ScoreParts(sources, parts[0].numpy(), parts[1].numpy())
+
+
+def _stacked(vectors: Sequence[Vectors]) -> tuple[tuple[WriteSource, ...], Tensor]:
+    """Returns all sources, and what each adds, ``[vectors, sources, features]``."""
+    sources = tuple(sorted({source for each in vectors for source in each}, key=lambda source: source.order))
+    none = torch.zeros_like(next(iter(vectors[0].values())))
+    return sources, torch.stack([torch.stack([each.get(source, none) for source in sources]) for each in vectors])
 
 
 def _features(index: Tensor) -> ElementFactors:
