@@ -95,6 +95,7 @@ def test_every_family_keeps_its_bits_until_something_changes(family):
                 raise
         else:
             assert_same_bits(without_weights, without_outputs)
+            assert_same_bits(run(Change("weights", torch.zeros_like)), without_outputs)
 
 
 def assert_same_bits(tensors, expected):

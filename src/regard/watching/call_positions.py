@@ -64,7 +64,9 @@ class SequencePositions:
             return CallPositions(self._query if self._cached is None else self._cached, 0, keys)
         if self._cached is not None:
             end = self._cached + queries
-            first = CallPositions(self._cached, max(end - keys, 0), min(end, keys))
+            # Keys that no token of the cache has yet are hidden, unless a module attends to others than those tokens.
+            written = keys if keys <= end else max(end, int(call.reach()))
+            first = CallPositions(self._cached, max(end - keys, 0), written)
         elif queries == keys:
             self._whole.add(name)
             first = CallPositions(0, 0, keys)

@@ -186,9 +186,7 @@ class CallChange:
         if call is not None and (change.has_positions or "keys" in axis_names(what)):
             positions = each.positions(call)
             queries = indices_of(positions.queries_among(change.queries, Q))
-            # A number without positions reaches every key; hidden ones keep the weight 0.
-            if change.keys is not None or not isinstance(change.to, float):
-                keys = indices_of(positions.keys_among(change.keys))
+            keys = indices_of(positions.keys_among(change.keys))
         if what in ("query", "key") and call is not None:
             if call.problem is None:
                 self._refuse(f"its softmax is written by hand, and the {what} unknown; change the scores, or {_REGARD}")

@@ -90,7 +90,7 @@ class Intervention(Observer):
         if self._is_open:
             self._is_open = False
             end(self)
-        if kind is not None:
+        if kind is not None or not self.changes:
             return
         if not self._layers_seen or any(change.layer is None for change in self.changes):
             self._coverage.tell(None, bool(self._layers_seen))
@@ -210,7 +210,7 @@ def intervene(model: nn.Module, *changes: Change) -> Intervention:
 
     Args:
         model: any `torch.nn.Module` that `regard.watch` sees; not a compiled one.
-        changes: where, and what stands there instead.
+        changes: where, and what stands there instead. Without any the context changes nothing.
 
     Returns:
         A context; `Intervention.calls` has the calls that were changed.
@@ -232,8 +232,6 @@ def intervene(model: nn.Module, *changes: Change) -> Intervention:
     """
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
-    if not changes:
-        raise ArgumentError("intervene needs at least one change; write regard.Change(what, to, layer=, head=)")
     for number, change in enumerate(changes):
         if not isinstance(change, Change):
             raise KindError(f"changes[{number}] must be a regard.Change; it is {type_text(change)}")
