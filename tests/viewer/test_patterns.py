@@ -63,7 +63,7 @@ def test_planted_patterns_are_found_with_their_exact_numbers():
 
 
 @pytest.mark.parametrize(("back", "count"), [(60, 1), (100, 1), (110, 0), (197, 0)])
-def test_what_few_queries_do_is_not_what_a_head_does(back, count):
+def test_a_pattern_of_few_queries_is_not_that_of_a_head(back, count):
     weights = documents.attention(1, LENGTH, LENGTH, sharpness=0.5)
     rows = torch.arange(back, LENGTH)
     weights[0, rows, rows - back] += 0.5

@@ -95,10 +95,10 @@ def _title(document: Document, record: AttentionRecord, head: int | None, view: 
 def _text_number(document: Document, record: AttentionRecord) -> str:
     """Returns the number of a record's text, from 1, among those of one layer and kind on several texts; "" for one."""
 
-    def place(one: AttentionRecord) -> tuple[Any, ...]:
+    def group(one: AttentionRecord) -> tuple[Any, ...]:
         return one.layer, one.kind, type(one.queries), type(one.keys)
 
-    alike = [one for one in document.records if place(one) == place(record)]
+    alike = [one for one in document.records if group(one) == group(record)]
     texts = [(one.queries.labels, one.keys.labels) for one in alike]
     several = len(texts) > 1 and len(set(texts)) == len(texts)
     return f"text {alike.index(record) + 1}" if several else ""

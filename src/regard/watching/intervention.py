@@ -35,6 +35,16 @@ class ChangedCall:
         layer: the number of its layer, from 0.
         forward: the number of the model's forward pass in the context, from 0.
         changes: the changes that were made.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> layer = torch.nn.MultiheadAttention(16, num_heads=2, batch_first=True).eval()
+        >>> x = torch.randn(1, 5, 16)
+        >>> with regard.intervene(layer, regard.Change("output", 0.0, head=1)) as changed:
+        ...     _ = layer(x, x, x)
+        >>> changed.calls[0].changes
+        (Change('output', 0.0, head=1),)
     """
 
     name: str

@@ -64,6 +64,12 @@ class PatchedEffect(NamedTuple):
         normalized: the same as a part of the difference between both unpatched runs.
         spread: the standard deviation of the effect over examples; NaN for one.
         exact: the exact effect, where a gradient was checked; NaN elsewhere.
+
+    Example:
+        >>> from regard import watching
+        >>> numbers = {"effect": 0.5, "normalized": 0.25, "spread": 0.1, "exact": float("nan")}
+        >>> watching.PatchedEffect("layers.0.self_attn", 0, "causal", head=1, position=None, **numbers).label
+        'layer 0, head 1'
     """
 
     name: str

@@ -27,6 +27,12 @@ class PartPair(NamedTuple):
     Attributes:
         query, key: what wrote them.
         score: what they add to the score.
+
+    Example:
+        >>> from regard import records, watching
+        >>> head = records.WriteSource("head", "layers.0.self_attn", 0, 1)
+        >>> watching.PartPair(records.WriteSource("embedding"), head, 1.5).key.label
+        'head 1 of layer 0'
     """
 
     query: WriteSource
@@ -53,6 +59,21 @@ class WeightParts:
         weight: after the softmax.
         rank: the place of the score among the visible keys, from 1.
         visible: the number of visible keys.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import models, watching
+        >>> _ = torch.manual_seed(0)
+        >>> model = models.LanguageModel(models.LanguageModelConfig(50, context=8, hidden=12, layers=2, heads=2)).eval()
+        >>> with torch.no_grad(), regard.watch(model, inputs=True) as seen:
+        ...     _ = model(torch.tensor([[5, 6, 7, 5]]))
+        >>> parts = watching.explain_weight(seen, layer=1, head=0, query=3, key=1)
+        >>> parts
+        <WeightParts of layer 1, head 0, query 3 → key 1: score -0.0008621, 5 sources>
+        >>> pair = parts.largest(1)[0]
+        >>> pair.query.label, pair.key.label
+        ('embedding', 'embedding')
     """
 
     layer: int
