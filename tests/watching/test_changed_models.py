@@ -335,7 +335,7 @@ def test_impossible_changes_say_what_is_wrong(attend, name):
         (("values", 0.0, {"queries": 1}), ArgumentError, "queries has no meaning for 'values'"),
         (("output", 0.0, {"keys": 1}), ArgumentError, "keys has no meaning for 'output'"),
         (("output", 0.0, {"head": -1}), ArgumentError, "at least 0"),
-        (("output", 0.0, {"layer": []}), ArgumentError, "layer must name at least one layer"),
+        (("output", 0.0, {"layer": []}), ArgumentError, "layer must name at least one; None means all"),
         (("output", 0.0, {"layer": [1, 1]}), ArgumentError, "each one once"),
         (("output", 0.0, {"queries": 1.5}), KindError, "queries must be an integer"),
         (("output", 0.0, {"queries": slice(0, 4, -1)}), ArgumentError, "step"),

@@ -251,7 +251,7 @@ def test_layers_and_heads_are_chosen():
         ({"read": regard.Readings(top_k=-1)}, ArgumentError, "top_k"),
         ({"layers": [-1]}, ArgumentError, r"layers\[0\]"),
         ({"layers": []}, ArgumentError, "layers"),
-        ({"heads": "0"}, KindError, r"heads\[0\]"),
+        ({"heads": "0"}, KindError, r"heads must be an integer"),
         ({"keep": 1}, KindError, "keep must be"),
         ({"norms": "yes"}, KindError, "norms must be"),
     ],

@@ -97,17 +97,15 @@ class Change:
         known_name("what", self.what, STAGES)
         if self.kind is not None:
             known_name("kind", self.kind, get_args(Kind))
-        for name in ("layer", "head"):
+        for name in ("layer", "head", "queries", "keys"):
             chosen = getattr(self, name)
-            if chosen is not None:
-                object.__setattr__(self, name, _numbers(name, chosen, low=0))
-        for name, axis in (("queries", "queries"), ("keys", "keys")):
-            chosen = getattr(self, name)
-            if chosen is None:
-                continue
-            if axis not in AXES[self.what]:
+            is_position = name in ("queries", "keys")
+            if is_position and chosen is not None and name not in AXES[self.what]:
                 raise ArgumentError(f"{name} has no meaning for {self.what!r}, which has the axes {AXES[self.what]}")
-            object.__setattr__(self, name, _positions(name, chosen))
+            numbers = _positions(name, chosen) if is_position else chosen_numbers(name, chosen)
+            if isinstance(numbers, tuple) and len(set(numbers)) < len(numbers):
+                raise ArgumentError(f"{name} must name each one once; it is {list(numbers)}")
+            object.__setattr__(self, name, numbers)
         self._check_elements()
 
     def _check_elements(self) -> None:
@@ -159,22 +157,23 @@ def axis_names(what: What) -> list[str]:
     return AXES[what].strip("[]").split(", ")
 
 
-def _numbers(name: str, chosen: Any, low: int | None = None) -> tuple[int, ...]:
+def chosen_numbers(name: str, chosen: Any, low: int | None = 0) -> tuple[int, ...] | None:
+    """Returns the numbers of layers, heads or positions that an argument names; None means all."""
+    if chosen is None:
+        return None
     if isinstance(chosen, str) or not isinstance(chosen, (Sequence, range, set, frozenset)):
         return (whole_number(name, chosen, low=low),)
     numbers = tuple(whole_number(f"{name}[{index}]", each, low=low) for index, each in enumerate(chosen))
     if not numbers:
-        raise ArgumentError(f"{name} must name at least one {name}; None means all")
-    if len(set(numbers)) < len(numbers):
-        raise ArgumentError(f"{name} must name each one once; it is {list(numbers)}")
+        raise ArgumentError(f"{name} must name at least one; None means all")
     return numbers
 
 
-def _positions(name: str, chosen: Any) -> slice | tuple[int, ...]:
+def _positions(name: str, chosen: Any) -> slice | tuple[int, ...] | None:
     if not isinstance(chosen, slice):
         if isinstance(chosen, Tensor) and chosen.dim() < 2 and not chosen.is_floating_point():
             chosen = chosen.tolist()
-        return _numbers(name, chosen)
+        return chosen_numbers(name, chosen, low=None)
     for each in (chosen.start, chosen.stop, chosen.step):
         if each is not None:
             whole_number(name, each)

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError, KindError
 from regard.names.answered import answered
 from regard.shapes.checks import known_name, type_text, whole_number
+from regard.watching.change import chosen_numbers
 from regard.watching.interception import evaluation_mode
 from regard.watching.patched import Direction, Method, Over, Patched, PatchedPart, PatchingWarning
 from regard.watching.patched_runs import Inputs, Metric, Patching, Receiver, ReceiverPart, measure
-from regard.watching.watch import chosen_numbers
 
 
 @answered

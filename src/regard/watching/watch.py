@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from types import FrameType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from regard.names.missing_names import hinted
 from regard.records import AttentionRecord, Axis, Document, TokenAxis
 from regard.records.attention_record import Kind
 from regard.records.shaded_table import shaded_table
-from regard.shapes.checks import type_text, whole_number
+from regard.shapes.checks import type_text
 from regard.shapes.grid import Grid, spread_heads
 from regard.summaries import record_html
 from regard.tracing.transforms import active_transform
@@ -26,6 +26,7 @@ from regard.watching.attention_call import AttentionCall
 from regard.watching.cached_keys import CachedKeys, Reordering
 from regard.watching.call_reader import CallHistory, CallReader
 from regard.watching.call_records import ProblemTiles, records_of
+from regard.watching.change import chosen_numbers
 from regard.watching.contributions import value_logits
 from regard.watching.coverage import Coverage
 from regard.watching.families import maps_of_heads
@@ -496,18 +497,6 @@ _CHECKED_READINGS = [Readings()]
 
 _LARGE_GRID = Grid.whole(1, 1, 2**40, 2**40)
 """A grid larger than that of any call."""
-
-
-def chosen_numbers(name: str, chosen: int | Sequence[int] | None) -> tuple[int, ...] | None:
-    """Returns the numbers of layers or heads that an argument names; None means all."""
-    if chosen is None:
-        return None
-    if isinstance(chosen, str) or not isinstance(chosen, (Sequence, range, set, frozenset)):
-        chosen = (chosen,)  # type: ignore[assignment]
-    numbers = tuple(whole_number(f"{name}[{index}]", each, low=0) for index, each in enumerate(cast(Any, chosen)))
-    if not numbers:
-        raise ArgumentError(f"{name} must name at least one; None means all")
-    return numbers
 
 
 def _heads_of_call(heads: tuple[int, ...] | None, count: int, name: str) -> tuple[int, ...]:
