@@ -2,6 +2,7 @@
 
 The modules use named imports alone, their names differ, and their imports make no circle. So they are joined by writing
 each one below those that it imports, without its lines of import and its words ``export``; `EXPORTED` is exported.
+Lines of comments and indentation stay behind, since each saved file has the viewer in it.
 
 Git ignores the joined file: the build of a wheel or of an editable installation writes it (`hatch_build.py`), and so do
 ``make`` and the tests. Its first line has the digest of its sources, by which `regard.viewer` refuses a file that
@@ -63,6 +64,27 @@ def sources_digest() -> str:
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
 
 
+def without_comments(text: str) -> str:
+    """The text without lines of comments, blank lines and indentation, but for those of texts in backquotes."""
+    lines = []
+    in_text = in_comment = False
+    for line in text.splitlines():
+        words = line.strip()
+        if in_text:
+            lines.append(line)
+        elif in_comment or words.startswith("/*"):
+            if "*/" in words and not words.endswith("*/"):
+                raise ValueError(f"a comment of its own lines must end its line: {words}")
+            in_comment = not words.endswith("*/")
+            continue
+        elif words and not words.startswith("//"):
+            lines.append(words)
+        else:
+            continue
+        in_text ^= line.count("`") % 2 == 1
+    return "\n".join(lines)
+
+
 def joined() -> str:
     """The text of the shipped file."""
     modules = read_modules()
@@ -73,7 +95,7 @@ def joined() -> str:
         if re.search(r"^import\b", body, re.MULTILINE):
             raise ValueError(f'{path.name} must import as import {{ name }} from "./module.js"; on one line or several')
         body = EXPORT.sub(lambda found: "", body)
-        parts.append(f"// {path.relative_to(MODULES.resolve()).as_posix()}\n\n{body.strip()}\n")
+        parts.append(f"// {path.relative_to(MODULES.resolve()).as_posix()}\n{without_comments(body)}\n")
     return HEAD.format(digest=sources_digest()) + "\n" + "\n".join(parts) + f"\nexport {{ {', '.join(EXPORTED)} }};\n"
 
 
