@@ -1,6 +1,5 @@
 """How far measures of importance agree with leave-one-out on a user's texts, and what the deletion of tokens does."""
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from regard.watching.faithfulness_scores import MethodScores, TextImportance
 from regard.watching.importance import IMPORTANCE_METHODS, token_importance
 from regard.watching.interception import evaluation_mode
 from regard.watching.measured_output import MeasuredForward, MeasuredOutput, Metric
+from regard.watching.progress_bar import progress_bar
 from regard.watching.rank_correlation import kendall, spearman
 
 REFERENCE, RANDOM = "leave_one_out", "random"
@@ -143,14 +143,10 @@ def faithfulness(
                     continue
                 ids, counted = torch.tensor([tokens.ids], device=device), torch.tensor([tokens.counted])
                 label = _label_of(metric, number)
-                of_tokens = tuple(labels(list(tokens.ids)) if labels else reader.labels(tokens.ids))
-                if len(of_tokens) != len(tokens.ids):
-                    raise ArgumentError(
-                        f"labels must return {len(tokens.ids)} texts for text {number}; got {len(of_tokens)}"
-                    )
+                token_texts = _token_texts(list(tokens.ids), number, labels or reader.labels)
                 try:
                     measured = MeasuredOutput(model, ids, label, counted=counted, **options)
-                    comparison.add(measured, of_tokens)
+                    comparison.add(measured, token_texts)
                 except RegardError:
                     raise
                 except Exception as error:
@@ -246,11 +242,16 @@ def _label_of(metric: Metric, number: int) -> Metric:
 
 
 def _shown(texts: Iterable[Text], progress: bool) -> Iterator[Text]:
-    """Yields the texts, and shows in a terminal how many are done."""
-    from rich.console import Console
-    from rich.progress import track
-
+    """Yields the texts, and shows how many are done."""
     corpus = (text for batch in batches(texts, 1) for text in batch.texts)
     total = len(texts) if hasattr(texts, "__len__") else None  # type: ignore[arg-type]
-    shown = progress and sys.stderr.isatty()
-    yield from track(corpus, "texts", total, console=Console(stderr=True), transient=True, disable=not shown)
+    with progress_bar(progress) as bar:
+        yield from bar.track(corpus, total, description="texts")
+
+
+def _token_texts(ids: list[int], number: int, labels: Callable[[list[int]], Sequence[str]]) -> tuple[str, ...]:
+    """Returns the text of each token of a text; raises ArgumentError if the user's function returns others."""
+    texts = tuple(labels(ids))
+    if len(texts) != len(ids):
+        raise ArgumentError(f"labels must return {len(ids)} texts for text {number}; got {len(texts)}")
+    return texts

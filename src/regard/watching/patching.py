@@ -1,8 +1,7 @@
 """``regard.patch``: the effect of each head, layer or position on a metric, by activation and path patching."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -16,6 +15,7 @@ from regard.watching.change import chosen_numbers
 from regard.watching.interception import evaluation_mode
 from regard.watching.patched import Direction, Method, Over, Patched, PatchedPart, PatchingWarning
 from regard.watching.patched_runs import Inputs, Metric, Patching, Receiver, ReceiverPart, measure
+from regard.watching.progress_bar import progress_bar
 
 
 @answered
@@ -139,7 +139,7 @@ def patch(
     of_layers, of_heads = chosen_numbers("layers", layers), chosen_numbers("heads", heads)
     patching = Patching(model, metric, over, what, of_layers, of_heads, kind, receivers)
     pairs = list(zip(*(sides if direction == "noising" else reversed(sides)), strict=True))
-    with evaluation_mode(model), torch.no_grad(), _bar(progress) as bar:
+    with evaluation_mode(model), torch.no_grad(), progress_bar(progress) as bar:
         measured = measure(patching, pairs, bar, method == "gradient")
         runs = (measured.base, measured.source) if direction == "noising" else (measured.source, measured.base)
         options = (over, what, direction, method, receivers)
@@ -153,19 +153,6 @@ def patch(
     for message in result.doubts():
         warnings.warn(message, PatchingWarning, stacklevel=3)
     return result
-
-
-@contextmanager
-def _bar(shown: bool) -> Iterator[Any]:
-    """Shows the number of runs with the remaining time, on standard error, where that is a terminal or a notebook."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn()
-    console = Console(stderr=True)
-    hidden = not (shown and (console.is_terminal or console.is_jupyter))
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        yield bar
 
 
 def _batches(name: str, inputs: Any) -> list[Inputs]:

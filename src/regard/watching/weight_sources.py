@@ -139,16 +139,8 @@ def explain_weight(
     """
     if not isinstance(seen, Watch):
         raise KindError(f"seen must be the result of regard.watch; it is {type_text(seen)}")
-    layer, head, query, key, batch_row = (
-        whole_number(argument, number, low=0)
-        for argument, number in (
-            ("layer", layer),
-            ("head", head),
-            ("query", query),
-            ("key", key),
-            ("batch_row", batch_row),
-        )
-    )
+    numbers = {"layer": layer, "head": head, "query": query, "key": key, "batch_row": batch_row}
+    layer, head, query, key, batch_row = (whole_number(name, number, low=0) for name, number in numbers.items())
     if kind is not None:
         known_name("kind", kind, get_args(Kind))
     if against is not None and against != "mean":
@@ -166,15 +158,9 @@ def explain_weight(
     for number in (key, against):
         if isinstance(number, int) and not bool(scores.visible[columns[number]]):
             raise ArgumentError(f"the mask of {call.name!r} hides key {number} from query {query}")
-    share = torch.zeros(len(scores.weights), dtype=torch.float64, device="cpu")
-    if against == "mean":
-        share[scores.visible] = -1 / float(scores.visible.sum())
-    elif against is not None:
-        share[columns[against]] = -1
-    share[columns[key]] += 1
-    sources, pairs, bias, cap, rest = _parts(scores, share)
+    own, other = columns[key], columns[against] if isinstance(against, int) else against
+    sources, pairs, bias, cap, rest = _parts(scores, _share(scores.visible, own, other))
     order = scores.scores.masked_fill(~scores.visible, -torch.inf)
-    own = columns[key]
     return WeightParts(
         layer,
         head,
@@ -193,6 +179,17 @@ def explain_weight(
         1 + int((order > order[own]).sum()),
         int(scores.visible.sum()),
     )
+
+
+def _share(visible: Tensor, key: int, against: int | Literal["mean"] | None) -> Tensor:
+    """Returns the factor of each key's score in the number that is explained; ``against`` is a key too."""
+    share = torch.zeros(len(visible), dtype=torch.float64, device="cpu")
+    if against == "mean":
+        share[visible] = -1 / float(visible.sum())
+    elif against is not None:
+        share[against] = -1
+    share[key] += 1
+    return share
 
 
 def _part(
