@@ -98,6 +98,30 @@ class Shared(nn.Module):
         return x
 
 
+@pytest.mark.parametrize("name", ["t5", "bart"])
+def test_causal_attention_is_that_of_the_decoder_alone(name):
+    pytest.importorskip("transformers")
+    from tiny_transformers import make
+
+    model, ids = make(name, DECODERS[name]).eval(), torch.tensor([[5, 17, 9], [5, 44, 21]])
+    options = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False}
+    options |= {"return_dict_in_generate": True, "output_scores": True, "pad_token_id": 0}
+    scores, changed = {}, []
+    with torch.no_grad():
+        for part, kind in ((model, "causal"), (model.get_decoder(), "self"), (model, "self")):
+            for use_cache in (True, False):
+                with intervene(part, Change("output", 0.0, layer=1, kind=kind)) as context:
+                    found = model.generate(ids, **options, use_cache=use_cache)
+                scores[part is model, kind, use_cache] = torch.stack(found.scores)
+                changed.append({call.name for call in context.calls})
+    expected = scores.pop((False, "self", False))
+    assert not torch.allclose(scores.pop((True, "self", False)), expected)
+    assert not torch.allclose(scores.pop((True, "self", True)), expected)
+    for other in scores.values():
+        torch.testing.assert_close(other, expected)
+    assert [len(names) for names in changed] == [1, 1, 1, 1, 2, 2]
+
+
 def test_layers_that_share_a_module_are_told_apart():
     model, x = Shared(), torch.randn(3, 7, 10)
     change = Change("weights", 0.5, head=1, keys=2)
@@ -222,6 +246,36 @@ def test_grouped_heads_and_every_part_of_a_layer_are_changed():
         torch.testing.assert_close(attended.output, weights @ values)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("norm", [None, nn.LayerNorm(16)])
+def test_padding_stays_as_nested_tensors_leave_it(norm):
+    """An encoder in evaluation has nothing at its padding, of which its layers would compute outputs elsewhere."""
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, norm=norm and nn.Sequential(norm, nn.Linear(16, 16))).eval()
+    x, padding = torch.randn(2, 5, 16), torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]).bool()
+    for training in (False, True):
+        with torch.set_grad_enabled(training):
+            expected, whole = encoder(x, src_key_padding_mask=padding), encoder(x)
+            with intervene(encoder, Change("weights", lambda weights: weights, layer=1, head=1)):
+                torch.testing.assert_close(encoder(x, src_key_padding_mask=padding), expected)
+                torch.testing.assert_close(encoder(x), whole)
+
+
+@pytest.mark.parametrize("what", ["scores", "weights", "values", "output"])
+@pytest.mark.parametrize("name", ["sdpa", "softmax-einsum"])
+def test_functions_may_work_in_place(name, what):
+    model, x = Heads(HAND_WRITTEN[name][0]), torch.randn(3, 7, 10)
+    results = []
+    for function in (lambda elements: elements.mul_(0.5), lambda elements: elements * 0.5):
+        model.zero_grad()
+        with intervene(model, Change(what, function)):
+            output = model(x)
+        output.square().sum().backward()
+        results.append([output, *[parameter.grad for parameter in model.parameters()]])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_weights_that_a_model_returns_are_the_changed_ones():
     transformers = pytest.importorskip("transformers")
     from tiny_transformers import make
@@ -310,6 +364,8 @@ REFUSALS = {
     "no layer": (Change("output", 0.0, layer=[0, 4]), UnseenError, r"no attention of layer 4 was called; .*\[0\]"),
     "no kind": (Change("output", 0.0, kind="cross"), UnseenError, "no call of attention had what Change"),
     "no position": (Change("weights", 0.0, queries=[7, 9]), UnseenError, r"queries=\[7, 9\]"),
+    "some positions": (Change("weights", 0.0, keys=[6, 7, -7, -8]), UnseenError, r"keys \[7, -8\] of .* were 7"),
+    "not causal": (Change("weights", 0.0, kind="causal"), UnseenError, "kind='causal'"),
 }
 
 
@@ -330,6 +386,7 @@ def test_impossible_changes_say_what_is_wrong(attend, name):
         (("weights", None), KindError, "to must be a number, a tensor, a function or a regard.watch"),
         (("weights", float("nan")), ArgumentError, "to must be finite"),
         (("output", float("-inf")), ArgumentError, "to must be finite"),
+        (("scores", float("inf")), ArgumentError, "to must be finite, or −∞"),
         (("weights", torch.zeros(2, dtype=torch.int64)), KindError, "to must hold floating-point numbers"),
         (("weights", torch.zeros(1, 1, 1, 1, 1)), ArgumentError, "to must broadcast"),
         (("values", 0.0, {"queries": 1}), ArgumentError, "queries has no meaning for 'values'"),

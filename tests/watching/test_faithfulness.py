@@ -172,8 +172,9 @@ def test_bad_arguments_of_faithfulness_are_clear():
         faithfulness(Sum(), [[1, 2], [1, 99]], methods=["norms"], **SUMS)
     with pytest.raises(ArgumentError, match="labels must"):
         faithfulness(Sum(), TEXTS, methods=["norms"], labels=lambda ids: ["one"], **SUMS)
-    with pytest.raises(ArgumentError, match="metric must have a label for each text"):
-        faithfulness(Labels(), TEXTS, metric=[0, 1], methods=["norms"], progress=False)
+    for count, texts in ((2, TEXTS), (len(TEXTS) + 1, TEXTS), (2, iter(TEXTS))):
+        with pytest.raises(ArgumentError, match=f"metric must have a label for each text; it has {count}"):
+            faithfulness(Labels(), texts, metric=[0] * count, methods=["norms"], progress=False)
 
 
 class Texts(HTMLParser):

@@ -165,9 +165,14 @@ def test_caches_that_are_read_in_turn():
         for step in range(3):
             for number, cache in enumerate(caches):
                 model(tokens(30 + 10 * number + step), cache=cache)
+    with torch.no_grad(), regard.watch(model) as single:
+        model(tokens(5, 17))
     assert seen.sequences == 2
     check("gpt2", seen.stitched(0), tokens(5, 17, 30, 31, 32), none)
     check("gpt2", seen.stitched(1), tokens(5, 18, 40, 41, 42), none)
+    for watched, number in ((seen, 2), (seen, -3), (single, 1), (single, -2)):
+        with pytest.raises(ArgumentError, match=f"sequence must be one of {watched.sequences}; it is {number}"):
+            watched.stitched(number)
 
 
 def test_keys_that_no_call_computed():

@@ -384,6 +384,7 @@ def test_effects_are_shown_with_signs_and_labels(tmp_path):
     assert {axes.get_title() for axes in positions.figure(tokens).axes[:2]} == {
         grid.title for grid in positions.grids()
     }
+    assert positions.document().title == "effect of each head's output at each position"
     assert {each.head for each in positions.largest(99)} == {0, 2}
     assert {each.position for each in positions.largest(99)} == set(range(TOKENS))
     with pytest.raises(ShapeError, match="tokens must be 7"):

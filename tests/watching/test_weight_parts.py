@@ -360,6 +360,29 @@ def test_parts_of_each_way_to_attend_add_up(name):
     assert added(parts) < 1e-12
 
 
+@pytest.mark.parametrize("name", ["sdpa", "softmax-einsum"])
+def test_what_a_change_adds_to_a_score_is_its_rest(name):
+    model, x = Heads(HAND_WRITTEN[name][0]).double().eval(), torch.randn(2, 7, 10).double()
+    own = explain_weight(seen_of(model, x), 0, 1, QUERY, KEY)
+    change = regard.Change("scores", lambda scores: scores + 2.0, head=1, keys=KEY)
+    with torch.no_grad(), regard.intervene(model, change), regard.watch(model, inputs=True, read="view") as seen:
+        model(x)
+    parts, other = (explain_weight(seen, 0, 1, QUERY, key) for key in (KEY, KEY + 1))
+    assert parts.score == pytest.approx(own.score + 2.0)
+    assert parts.rest == pytest.approx(2.0)
+    np.testing.assert_allclose(parts.pairs, own.pairs, atol=1e-12)
+    assert np.log(parts.weight / other.weight) == pytest.approx(parts.score - other.score)
+
+
+def test_attributes_that_results_do_not_have_are_attribute_errors():
+    model = Heads(F.scaled_dot_product_attention)
+    parts = explain_weight(seen_of(model, torch.randn(2, 7, 10)), 0, 1, QUERY, KEY)
+    for result in (parts, regard.intervene(model, regard.Change("output", 0.0))):
+        assert not hasattr(result, "_ipython_canary_method_should_not_exist_")  # a notebook asks for it first
+        with pytest.raises(AttributeError, match="has no attribute 'matrix'"):
+            _ = result.matrix
+
+
 HIDDEN = torch.ones(7, 7, dtype=torch.bool).triu(1)
 HIDING = {
     "filled": lambda scores: scores.masked_fill(HIDDEN, -torch.inf),

@@ -116,7 +116,7 @@ class Substitution:
             return tensor
         where = _outer((own_heads, own_rows, own_columns), tensor)
         if isinstance(self.elements, ComputedElements):
-            self.elements.compute(tensor[where])
+            self.elements.compute(tensor[where].clone())  # the function may work in place
         changed = self.elements.cut(batch, of_rows, of_columns).to(tensor.device, tensor.dtype)
         result = tensor.clone()
         result[where] = changed

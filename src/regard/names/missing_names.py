@@ -196,10 +196,10 @@ def called_package(package: str) -> KindError:
 
 
 def hinted(kind: _Class) -> _Class:
-    """Decorates a class of `ATTRIBUTES`, so that the error for an attribute it does not have says what is written."""
+    """Decorates a class, so that the error for an attribute it does not have says what is written, by `ATTRIBUTES`."""
 
     def refuse(self: object, name: str) -> Any:
-        line = _here(ATTRIBUTES[kind.__name__].get(name))
+        line = _here(ATTRIBUTES.get(kind.__name__, {}).get(name))
         message = f"{type(self).__name__!r} object has no attribute {name!r}{line}"
         raise AttributeError(message, name=name, obj=self)
 

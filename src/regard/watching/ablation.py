@@ -31,7 +31,7 @@ def ablate(
         layer: the number of the layer, from 0, as `AttentionCall.layer` says.
         head: one head, or several.
         how: ``"zero"``, or ``"mean"``: the head's mean output over the batch and the queries of the call.
-        kind: only attention of this kind, ``"self"`` (causal or not) or ``"cross"``; None: all of this layer.
+        kind: only attention of this kind, as for `regard.Change`; None: all of this layer.
 
     Returns:
         a context, in which the heads are off.

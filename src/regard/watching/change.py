@@ -66,10 +66,11 @@ class Change:
         to: what stands there instead. A number; a tensor that broadcasts to the elements; a function that gets the
             elements and returns as many, or ones that broadcast to them over axes of size 1; or a `regard.watch` of
             another run: its elements of the same module, forward pass, heads and positions. It must have kept them:
-            ``outputs=True`` for outputs and values, ``read="view"`` for weights, ``keep=True`` for anything.
+            ``outputs=True`` for outputs and values, ``read="view"`` for weights, ``keep=True`` for all but outputs.
         layer: the number of the layer, from 0, or several; None: all.
         head: the number of the query head, from 0, or several; None: all.
-        kind: only attention of this kind, ``"self"`` (causal or not) or ``"cross"``; None: both.
+        kind: only attention of this kind: ``"self"`` (causal or not), ``"causal"`` (the decoder's, beside an
+            encoder) or ``"cross"``; None: all.
         queries: positions of queries, from 0, an integer, a slice or several integers; None: all. They count from the
             first token of the sequence, that of a cache included. Negative ones count from the end, and are refused
             where a cache precedes the queries.
@@ -115,8 +116,8 @@ class Change:
             if to.dim() > 4:
                 raise ArgumentError(f"to must broadcast to {AXES[self.what]}; it has shape {list(to.shape)}")
         elif isinstance(to, Real) and not isinstance(to, bool):
-            if math.isnan(to) or (math.isinf(to) and self.what != "scores"):
-                raise ArgumentError(f"to must be finite; it is {to}")
+            if math.isnan(to) or (math.isinf(to) and (self.what != "scores" or to > 0)):
+                raise ArgumentError(f"to must be finite{', or −∞' if self.what == 'scores' else ''}; it is {to}")
             object.__setattr__(self, "to", float(to))
         elif not (isinstance(to, EarlierRun) or callable(to)) or isinstance(to, type):
             raise KindError(
@@ -133,7 +134,7 @@ class Change:
         return self.layer  # type: ignore[return-value]
 
     def is_of(self, layer: int, is_cross: bool) -> bool:
-        """Whether it names the calls of a layer, by their kind."""
+        """Whether it may name the calls of a layer: by its kind, of which ``"causal"`` is told by the call."""
         is_kind = self.kind is None or (self.kind == "cross") == is_cross
         return is_kind and (self.layers is None or layer in self.layers)
 

@@ -244,7 +244,8 @@ class CallChange:
         value = self._put("values", call.value if problem is None else problem.value, heads)
         if problem is None:
             scores, weights = self._changed_weights(call, pairs)
-            return replace(call, scores=scores, weights=weights, value=value)
+            changed = scores if pairs.scores else None
+            return replace(call, scores=scores, changed_scores=changed, weights=weights, value=value)
         query, key = self._put("query", problem.query, heads), self._put("key", problem.key, heads)
         assert key is not None
         assert value is not None

@@ -122,6 +122,14 @@ def faithfulness(
     names = DEFAULT_METHODS if methods is None else (methods,) if isinstance(methods, str) else tuple(methods)
     for name in names:
         known_name("method", name, IMPORTANCE_METHODS)
+    has_labels = getattr(metric, "shape", None) != ()
+    if (
+        has_labels
+        and isinstance(metric, (Sequence, Tensor))
+        and isinstance(texts, Sequence)
+        and len(metric) != len(texts)
+    ):
+        raise ArgumentError(f"metric must have a label for each text; it has {len(metric)} for {len(texts)} texts")
     whole_number("steps", steps, low=1)
     whole_number("batch", batch, low=1)
     shares = [float(share) for share in fractions]

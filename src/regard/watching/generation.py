@@ -142,6 +142,8 @@ class Generation:
             raise KindError("beam_indices must be an integer tensor [sequences, tokens]")
         if isinstance(sequence, bool) or not isinstance(sequence, int):
             raise KindError(f"sequence must be an integer; it is a {type(sequence).__name__}")
+        if not -self.count <= sequence < max(self.count, 1) and self._modules:
+            raise ArgumentError(f"sequence must be one of {self.count}; it is {sequence}")
         return [self._parts(sequences, sequence, beam_indices) for sequences in self._modules.values()]
 
     def _parts(self, sequences: list[JoinedCalls], number: int, beam_indices: Tensor | None) -> list[JoinedPart]:

@@ -129,7 +129,9 @@ class Survey:
             version = stored.get("version", 0)
             if version in (0, FILE_VERSION):
                 return cls._of_file(stored, version)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(f"{path} is no survey, or is damaged: {error!r:.300}") from error
         raise DataError(f"{path} was written by another version of regard, as version {version!r:.40} of its files")
 

@@ -37,6 +37,7 @@ class InterceptedCall:
         scores: ``[batch, heads, queries, keys]``, −inf or a huge negative value where masked; None if unknown.
         own_sides: queries and keys in the memory of the model; None: those of the problem.
         own_scores: those of the model before the mask was read, in the memory of the model; None if unknown.
+        changed_scores: those in their place after a change; None: there was none.
         weights: ``[batch, heads, queries, keys]`` before dropout.
         value: ``[batch, kv_heads, keys, value_dim]``; None if unknown.
         cross: whether queries and keys were computed from different tensors; None if unknown.
@@ -51,6 +52,7 @@ class InterceptedCall:
     scores: Tensor | None = None
     own_sides: tuple[Tensor, Tensor] | None = None
     own_scores: Tensor | None = None
+    changed_scores: Tensor | None = None
     weights: Tensor | None = None
     value: Tensor | None = None
     cross: bool | None = None

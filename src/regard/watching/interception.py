@@ -97,6 +97,7 @@ def end(observer: Observer) -> None:
         STATE.recurrences.clear()
         STATE.last_change = None
         STATE.returned.clear()
+        STATE.padding.clear()
     _INSTALLATION.leave(observer.follows_ends)
 
 
@@ -106,10 +107,20 @@ def _has_torch_function(relevant_args: Any) -> bool:
         return HAS_TORCH_FUNCTION(relevant_args)
     if any(observer.is_changing for observer in STATE.observers):
         # A module of PyTorch asks this before it runs a kernel for the whole layer.
-        module = sys._getframe(1).f_locals.get("self")
+        names = sys._getframe(1).f_locals
+        module = names.get("self")
         if any(observer.leaves_fast_path(module) for observer in STATE.observers):
+            if isinstance(module, nn.TransformerEncoder):
+                _note_padding(module, names.get("src_key_padding_mask"), relevant_args)
             return True
     return without_mode(lambda: HAS_TORCH_FUNCTION(relevant_args))
+
+
+def _note_padding(encoder: nn.TransformerEncoder, mask: Tensor | None, tensors: Any) -> None:
+    """Notes the padding of an encoder that would pass nested tensors to its layers, and fill their padding with 0."""
+    is_trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if mask is not None and not is_trained:
+        STATE.padding[encoder.layers[-1]] = mask.bool()
 
 
 @wraps(HAS_TORCH_FUNCTION)
@@ -345,6 +356,8 @@ def _report_end(module: nn.Module, args: Any, output: Any) -> Any:
     if state.followers and not is_idle():
         for follower in state.followers:
             follower.ends(module, output)
+    if module in state.padding:
+        return output.masked_fill(state.padding.pop(module)[..., None], 0.0)
     if any(each.module is module for each in state.returned):
         own = [each for each in state.returned if each.module is module]
         state.returned = [each for each in state.returned if each.module is not module]

@@ -15,7 +15,8 @@ from regard.names.answered import answered
 from regard.names.counted import counted
 from regard.names.missing_names import hinted
 from regard.shapes.checks import type_text
-from regard.watching.call_positions import SequencePositions
+from regard.watching.call_positions import CallPositions, SequencePositions
+from regard.watching.call_reader import CallHistory
 from regard.watching.change import Change, EarlierRun
 from regard.watching.changed_call import CallOfChange, Target
 from regard.watching.coverage import Coverage
@@ -86,6 +87,8 @@ class Intervention(Observer):
         self._coverage = Coverage(self.names)
         self._layers_seen: set[int] = set()
         self._met: set[tuple[int, int]] = set()  # the identity of a change, and a layer
+        self._kinds = CallHistory()
+        self._lengths: dict[tuple[int, str], int] = {}  # by the identity of a change, and its axis
         self._unfused = self._modules_without_fast_paths()
 
     def __enter__(self) -> Self:
@@ -112,12 +115,21 @@ class Intervention(Observer):
         seen, reached = sorted(self._layers_seen), {layer for number, layer in self._met if number == id(change)}
         missing = [layer for layer in change.layers or () if layer not in reached]
         if not missing and reached:
-            return
+            return self._check_positions(change)
         unseen = [layer for layer in missing if layer not in seen]
         if unseen:
             raise UnseenError(f"no attention of layer {unseen[0]} was called; layers that were: {seen}")
         where = f" of layer {missing[0]}" if missing else ""
         raise UnseenError(f"no call of attention{where} had what {change!r} names; layers that were called: {seen}")
+
+    def _check_positions(self, change: Change) -> None:
+        """Raises UnseenError unless each position that a change lists was in a call."""
+        for axis in ("queries", "keys"):
+            chosen, length = getattr(change, axis), self._lengths.get((id(change), axis))
+            if length is None or not isinstance(chosen, tuple):
+                continue
+            if absent := [each for each in chosen if not -length <= each < length]:
+                raise UnseenError(f"no call of attention had {axis} {absent} of {change!r}; there were {length}")
 
     # Called by the interception.
 
@@ -152,17 +164,30 @@ class Intervention(Observer):
         self._layers_seen.add(layer)
         self._coverage.seen(owner.name, layer)
         changes = [change for change in self.changes if change.is_of(layer, owner.cross)]
+        if any(change.kind == "causal" for change in changes):
+            is_causal = self._kinds.kind(owner, read(owner), owner.name) == "causal"
+            changes = [change for change in changes if is_causal or change.kind != "causal"]
         if not changes and any(change.has_positions for change in self.changes):
             with suppress(RegardError):  # later calls count from its positions
                 self._positions.of_call(owner.name, read(owner), owner.cross)
         call, number = ChangedCall(owner.name, layer, max(self._forwards - 1, 0), ()), len(self.calls)
-        positions = partial(self._positions.of_call, owner.name, is_cross=owner.cross)
         return [
             CallOfChange(
-                change, positions, partial(_earlier, call, count, change), partial(self._meets, number, call, change)
+                change,
+                partial(self._positions_of, change, owner),
+                partial(_earlier, call, count, change),
+                partial(self._meets, number, call, change),
             )
             for change in changes
         ]
+
+    def _positions_of(self, change: Change, owner: Owner, call: InterceptedCall) -> CallPositions:
+        """Returns the positions of a call, and notes how many tokens there were for a change that names some."""
+        positions = self._positions.of_call(owner.name, call, owner.cross)
+        lengths = {"queries": (positions.query or 0) + call.grid.queries, "keys": positions.key + positions.keys}
+        for axis, length in lengths.items():
+            self._lengths[id(change), axis] = max(self._lengths.get((id(change), axis), 0), length)
+        return positions
 
     def _layer(self, owner: Owner, count: int, read: Callable[[Owner], InterceptedCall]) -> int:
         """Returns the layer of a module's call; layers may share one module, whose calls are counted then."""

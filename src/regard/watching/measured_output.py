@@ -81,7 +81,8 @@ class MeasuredOutput:
 
     def __post_init__(self) -> None:
         if not isinstance(self.ids, Tensor) or self.ids.is_floating_point() or self.ids.dtype == torch.bool:
-            raise KindError(f"ids must be a tensor of integers; it is {type_text(self.ids)}")
+            it = f"one of {self.ids.dtype}" if isinstance(self.ids, Tensor) else type_text(self.ids)
+            raise KindError(f"ids must be a tensor of integers; it is {it}")
         if self.ids.dim() != 2 or not self.ids.numel():
             raise ShapeError(f"ids must be [batch, tokens], with at least one; the shape is {list(self.ids.shape)}")
         if self.mask is not None and (self.mask.shape != self.ids.shape or not bool(self.mask.any(1).all())):

@@ -277,7 +277,11 @@ class Patched:
         if self.method == "gradient":
             notes.append("by gradient")
             if checked := self.checked():
-                notes[-1] += f"; the {len(checked)} largest measured exactly, correlation {self.correlation:.2f}"
+                notes[-1] += (
+                    f"; the {len(checked)} largest measured exactly, correlation {self.correlation:.2f}".replace(
+                        "-", "−"
+                    )
+                )
         return notes
 
     def figure(self, tokens: Sequence[str] | None = None, *, normalized: bool = True) -> "Figure":
@@ -289,13 +293,16 @@ class Patched:
         from regard.pictures.head_grid import head_grid
 
         grids = self.grids(tokens, normalized=normalized)
-        title = f"effect of each head's {self.what} at each position\n{self._notes()[0]}"
-        return head_grid(grids, grids[0].title if len(grids) == 1 else title)
+        title = self._title(grids)
+        return head_grid(grids, title if len(grids) == 1 else f"{title}\n{self._notes()[0]}")
 
     def document(self, tokens: Sequence[str] | None = None) -> Document:
         """Returns `grids` as a document, which `regard.View` shows."""
         grids = self.grids(tokens)
-        return Document(grids[0].title, (), grids=grids)
+        return Document(self._title(grids), (), grids=grids)
+
+    def _title(self, grids: Sequence[HeadGrid]) -> str:
+        return grids[0].title if len(grids) == 1 else f"effect of each head's {self.what} at each position"
 
     def __str__(self) -> str:
         lines = [str(grid) for grid in self.grids()]

@@ -113,6 +113,7 @@ class _WatchState(threading.local):
         opened_read: the reading of the call of that function, whose inner calls are parts of it; None: they are calls.
         last_change: the changes of the last call that ran; None: there were none.
         returned: weights that a module may return, and those that are returned instead.
+        padding: last layers of encoders of PyTorch that left their fast path, and the tokens whose output is 0 there.
         mode: the function mode; None if nothing is watched.
         tracked: the tensors that come from a softmax and have not weighed a sum yet.
         recurrences: the tokens inside the states of linear recurrences.
@@ -126,6 +127,7 @@ class _WatchState(threading.local):
         self.opened_read: Callable[[Owner], InterceptedCall] | None = None
         self.last_change: CallChange | None = None
         self.returned: list[ReturnedWeights] = []
+        self.padding: dict[nn.Module, Tensor] = {}
         self.mode: TorchFunctionMode | None = None
         self.tracked = TrackedTensors()
         self.masks = MaskReader()

@@ -54,7 +54,8 @@ class WeightParts:
         pairs: ``float64 [sources, sources]``: what each part of the query (rows) adds with each part of the key.
         bias: what was added to the inner product: positions (ALiBi, T5) or a tensor of the model.
         cap: the change by a cap or by another function of the score, which is not linear.
-        rest: what is left: rounding, and what the model computed in another way than its parts say.
+        rest: what is left: rounding, what the model computed in another way than its parts say, and what
+            `regard.intervene` changed.
         score: the score after cap and bias; without ``against``, the sum of all parts.
         weight: after the softmax.
         rank: the place of the score among the visible keys, from 1.

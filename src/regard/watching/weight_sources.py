@@ -259,7 +259,7 @@ def _score_row(call: AttentionCall, row: int, head: int, query: int) -> ScoreRow
         scaled.new_full((grid.keys,), scale),
         capped - scaled,
         biased - capped,
-        biased,
+        torch.where(hides(masked), biased, masked),  # `intervene` changes scores after the mask
         weights,
         ~hides(masked),
     )

@@ -75,7 +75,10 @@ class WriteTracking:
             query, key = intercepted.own_sides or (intercepted.problem.query, intercepted.problem.key)
             return ScoreSteps(self._located(query), self._located(key))
         scores = intercepted.own_scores
-        return ScoreSteps() if scores is None else ScoreSteps(scores=self._located(scores), values=scores)
+        if scores is None:
+            return ScoreSteps()
+        changed = intercepted.changed_scores
+        return ScoreSteps(scores=self._located(scores), values=scores if changed is None else changed)
 
     def _located(self, tensor: Tensor) -> LinearStep | None:
         """Returns the step of a tensor that may be another view of one that is known."""
