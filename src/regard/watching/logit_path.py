@@ -9,15 +9,8 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError
 from regard.watching.linear_maps import ModuleCall, Normalization, first_tensor, wide_tensor
-from regard.watching.residual_stream import (
-    HeadsStep,
-    ModuleStep,
-    MovedStep,
-    ResidualStream,
-    ScaledStep,
-    StreamStep,
-    SumStep,
-)
+from regard.watching.residual_stream import ModuleStep, ResidualStream, SumStep
+from regard.watching.write_steps import HeadsWrite, LinearStep, Moved, Scaled
 
 PathPart = ModuleCall | Normalization | float | Tensor
 """A module that is linear; a normalization; a factor, of all features or of each."""
@@ -41,17 +34,17 @@ class LogitPath:
     reason: str = ""
 
     @classmethod
-    def of(cls, heads: HeadsStep, stream: ResidualStream, output: object, batch: int, queries: int) -> "LogitPath":
+    def of(cls, heads: HeadsWrite, stream: ResidualStream, output: object, batch: int) -> "LogitPath":
         """Returns the path from some heads to the output of the model, as far as it is known."""
         end, reason = _last_step(heads, stream, output)
-        path = cls(heads.call, reason=reason)
+        path = cls(heads.projection, reason=reason)
         if end is None:
             return path
         try:
-            parts, scale = _parts(_steps_after(heads, end), heads, batch * queries)
+            parts, scale = _parts(_steps_after(heads, end), heads, batch * heads.queries)
         except ArgumentError as error:
             return replace(path, reason=str(error))
-        return replace(path, parts=tuple(parts), scale=scale.view(batch, 1, queries).cpu())
+        return replace(path, parts=tuple(parts), scale=scale.view(batch, 1, heads.queries).cpu())
 
     def before(self, features: int) -> "LogitPath":
         """Returns the path up to the last position with so many features; raises an error if there is none."""
@@ -104,7 +97,7 @@ class LogitPath:
         return self.scale is not None and any(isinstance(part, ModuleCall) for part in self.parts[last:])
 
 
-def _last_step(heads: HeadsStep, stream: ResidualStream, output: object) -> tuple[StreamStep | None, str]:
+def _last_step(heads: HeadsWrite, stream: ResidualStream, output: object) -> tuple[LinearStep | None, str]:
     """Returns the last step of a path, and why it is not that of the model's output."""
     logits = _logits(output)
     step = stream.step(logits)
@@ -134,19 +127,19 @@ def _logits(output: Any) -> Tensor | None:
     return first_tensor(output)
 
 
-def _steps_after(heads: HeadsStep, end: StreamStep) -> list[StreamStep]:
+def _steps_after(heads: HeadsWrite, end: LinearStep) -> list[LinearStep]:
     """Returns the steps from some heads to the last one, in order; raises ArgumentError if there are several paths."""
     steps, step = [], end
     while step is not heads:
         steps.append(step)
         before = step.before(heads.number)
         if len(before) != 1 or (isinstance(step, SumStep) and step.is_forked):
-            raise ArgumentError(f"the output of {heads.call.name} reaches the model's output by several ways")
+            raise ArgumentError(f"the output of {heads.projection.name} reaches the model's output by several ways")
         step = before[0]
     return steps[::-1]
 
 
-def _parts(steps: Sequence[StreamStep], heads: HeadsStep, count: int) -> tuple[list[PathPart], Tensor]:
+def _parts(steps: Sequence[LinearStep], heads: HeadsWrite, count: int) -> tuple[list[PathPart], Tensor]:
     """Returns the parts of a path, and the product of the statistics of its normalizations for each row."""
     rows, parts = heads.rows, []
     scale = torch.zeros(count, dtype=torch.float64, device="cpu")
@@ -160,9 +153,9 @@ def _parts(steps: Sequence[StreamStep], heads: HeadsStep, count: int) -> tuple[l
                     "(post-norm): no head adds anything directly to the logits there; measure its effect with ablate"
                 )
             is_summed = True
-        elif isinstance(step, MovedStep):
+        elif isinstance(step, Moved):
             rows = _moved(step, rows, heads)
-        elif isinstance(step, ScaledStep):
+        elif isinstance(step, Scaled):
             parts.append(step.factor.cpu() if isinstance(step.factor, Tensor) else step.factor)
         elif isinstance(step, ModuleStep):
             kind = step.kind
@@ -183,9 +176,10 @@ def _parts(steps: Sequence[StreamStep], heads: HeadsStep, count: int) -> tuple[l
     return parts, scale
 
 
-def _moved(step: MovedStep, rows: Tensor, heads: HeadsStep) -> Tensor:
+def _moved(step: Moved, rows: Tensor, heads: HeadsWrite) -> Tensor:
     """Returns the positions of the rows after their elements were moved."""
-    moved: Tensor = step.move(rows[..., None].expand(*rows.shape, step.shape[-1]))
-    if moved.shape[-1] != step.shape[-1] or bool((moved != moved[..., :1]).any()):
-        raise ArgumentError(f"after {heads.call.name}, features of several positions are joined or split")
+    features = step.parents[0].shape[-1]
+    moved = step.move(rows[..., None].expand(*rows.shape, features))
+    if moved.shape[-1] != features or bool((moved != moved[..., :1]).any()):
+        raise ArgumentError(f"after {heads.projection.name}, features of several positions are joined or split")
     return moved[..., 0]

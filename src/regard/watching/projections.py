@@ -17,8 +17,9 @@ from regard.errors import ArgumentError
 from regard.watching.attention_call import AttentionCall
 from regard.watching.linear_maps import ModuleCall, first_tensor, wide_tensor
 from regard.watching.logit_path import LogitPath
-from regard.watching.residual_stream import HeadsStep, ResidualStream
+from regard.watching.residual_stream import ResidualStream
 from regard.watching.thread_state import STATE, without_mode
+from regard.watching.write_steps import HeadsWrite
 from regard.watching.write_tracking import WriteTracking
 
 Arguments = ParamSpec("Arguments")
@@ -79,9 +80,10 @@ class Projections:
         self, names: dict[int, str], norms: bool, stream: ResidualStream | None, writes: WriteTracking | None = None
     ):
         self._names, self._norms, self._stream, self._writes = names, norms, stream, writes
+        self._tracking = [each for each in (stream, writes) if each is not None]
         self._expected: ExpectedProjection | None = None
         self._running: list[_RunningModule] = []
-        self._in_forward: list[tuple[AttentionCall, HeadsStep, int]] = []
+        self._in_forward: list[tuple[AttentionCall, HeadsWrite]] = []
         self._norms_of: list[tuple[AttentionCall, Tensor]] = []
         self._refused: dict[int, AttentionCall] = {}
 
@@ -156,24 +158,20 @@ class Projections:
             elif not _is_same(input, output):
                 call = ModuleCall(f"{name!r} ({type(module).__name__})", module, input, output, running.args[1:])
                 self._found(running.expected, call, output, running.rows)
-        elif self._stream is not None and output is not None:
-            self._stream.passed(name, module, running.args, output)
-        if self._writes is not None and output is not None:
-            self._writes.passed(name, module, running.args, output)
+        for tracking in self._tracking if output is not None else ():
+            tracking.passed(name, module, running.args, output)
         if name == "" and id(module) in self._names:
             self.end_forward(running.output)
 
     @_noted
     def follow(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Handles a function of PyTorch: a linear one may project the heads without a module of its own."""
-        if self._writes is not None:
-            within = self._names.get(id(self._running[-1].module), "") if self._running else ""
-            self._writes.follow(function, args, kwargs, result, within)
-        if STATE.is_opened:
-            return
-        self._project(function, args, kwargs, result)
-        if self._stream is not None:
-            self._stream.follow(function, args, kwargs, result)
+        if not STATE.is_opened:
+            self._project(function, args, kwargs, result)
+        within = self._names.get(id(self._running[-1].module), "") if self._running else ""
+        for tracking in self._tracking:
+            if tracking is self._writes or not STATE.is_opened:
+                tracking.follow(function, args, kwargs, result, within)
 
     def _project(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         expected = self._expected
@@ -255,13 +253,13 @@ class Projections:
             )
             record.path = LogitPath(sample, reason=reason)
             return
-        heads = HeadsStep(sample, rows)
         record.path = LogitPath(sample, reason="the model itself was not called, or did not return")
-        self._stream.begin(output, heads)
         queries = record.queries if expected.rows is None else len(expected.rows) // max(record.batch, 1)
-        self._in_forward.append((record, heads, queries))
-        if self._writes is not None:
-            self._writes.begin(output, heads, record, queries)
+        own = output.detach().to("meta") if self._writes is None else output
+        heads = HeadsWrite(own, record, sample, rows, queries)
+        self._in_forward.append((record, heads))
+        for tracking in self._tracking:
+            tracking.begin(output, heads)
 
     def _deliver(self, record: AttentionCall, norms: Tensor) -> None:
         if norms.device.type == "cpu":
@@ -272,8 +270,8 @@ class Projections:
     def end_forward(self, output: Any) -> None:
         """Handles the output of the model."""
         if self._stream is not None:
-            for record, heads, queries in self._in_forward:
-                record.path = LogitPath.of(heads, self._stream, output, record.batch, queries)
+            for record, heads in self._in_forward:
+                record.path = LogitPath.of(heads, self._stream, output, record.batch)
         self._in_forward = []
 
     def settle(self) -> None:
@@ -302,8 +300,8 @@ class Projections:
         expected, self._expected = self._expected, None
         if expected is not None:
             self._refuse(expected.call, reason)
-        for record, heads, _ in self._in_forward:
-            record.path = LogitPath(heads.call, reason=reason)
+        for record, heads in self._in_forward:
+            record.path = LogitPath(heads.projection, reason=reason)
         self._in_forward = []
 
 

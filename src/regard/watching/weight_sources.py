@@ -21,7 +21,16 @@ from regard.watching.linear_maps import rounding, wide_tensor
 from regard.watching.mask_kind import hides
 from regard.watching.watch import Watch
 from regard.watching.weight_parts import WeightParts
-from regard.watching.write_steps import ElementFactors, LinearStep, Product, ScoreSteps, Write, is_capped, pulled
+from regard.watching.write_steps import (
+    ElementFactors,
+    HeadsWrite,
+    LinearStep,
+    Product,
+    ScoreSteps,
+    Write,
+    is_capped,
+    pulled,
+)
 
 USAGE = "with regard.watch(model, inputs=True) as seen"
 
@@ -374,11 +383,11 @@ class _Sources:
 
     def _parts(self, write: Write, part: ElementFactors) -> Iterator[tuple[WriteSource, Tensor]]:
         """Yields the sources of one write: a module, or heads and the bias of their projection."""
-        call, total = write.call, write.total(part)
-        if call is None:
+        total = write.total(part)
+        if not isinstance(write, HeadsWrite):
             yield WriteSource.of(write.kind, write.name), total
             return
-        left, heads = total, call.chosen_heads
+        call, left, heads = write.call, total, write.call.chosen_heads
         if call.head_output is not None:
             if write not in self._projections:
                 matrix = write.projection.matrix().cpu().double().unflatten(0, (call.heads, -1))[list(heads)]

@@ -56,14 +56,24 @@ class LinearStep(TrackedRecord):
         name: the name of the module that made it.
         is_computed: whether all that it is linear in is the result of a function that is not linear.
         has_product: whether it is a product of queries and keys, or comes from one.
+        costs: the number of modules that were passed since each output of heads that it comes from, by its number.
     """
 
     name = ""
     has_product = False
 
-    def __init__(self, shape: torch.Size, *parents: "LinearStep"):
+    def __init__(self, shape: torch.Size, *parents: "LinearStep", passed: int = 0):
         self.number, self.shape, self.parents = next(_numbers), shape, parents
         self.is_computed = all(parent.is_computed for parent in parents)
+        self.costs: dict[int, int] = {}
+        for parent in parents:
+            for heads, cost in parent.costs.items():
+                self.costs[heads] = min(cost + passed, self.costs.get(heads, cost + passed))
+
+    def before(self, heads: int) -> "tuple[LinearStep, ...]":
+        """Returns the parents through which the direct path from some heads leads."""
+        least = min((parent.costs[heads] for parent in self.parents if heads in parent.costs), default=0)
+        return tuple(parent for parent in self.parents if parent.costs.get(heads) == least)
 
     def pull(self, elements: ElementFactors) -> "Iterator[tuple[LinearStep, ElementFactors]]":
         """Returns the elements of the parents that these elements are sums of."""
@@ -71,17 +81,7 @@ class LinearStep(TrackedRecord):
 
 
 class Write(LinearStep):
-    """A tensor where the way ends.
-
-    Attributes:
-        call, projection, rows: if it is the output of heads: the attention call, a few rows of the projection's call,
-            and for each row of the tensor its number ``batch_row * queries + query``, of so many queries.
-    """
-
-    call: CallOfHeads | None = None
-    projection: ModuleCall
-    rows: Tensor
-    queries: int
+    """A tensor where the way ends."""
 
     def __init__(self, tensor: Tensor, kind: WriteKind, name: str = "", is_computed: bool = False):
         super().__init__(tensor.shape)
@@ -94,6 +94,22 @@ class Write(LinearStep):
         if bool(values.isfinite().all()):
             return elements.factors @ values
         return (elements.factors * values).masked_fill(elements.factors == 0, 0.0).sum(1)
+
+
+class HeadsWrite(Write):
+    """The output of a module that projects the heads of one attention call.
+
+    Attributes:
+        call: the attention call.
+        projection: a few rows of the module's call.
+        rows: the number of the batch row and query, ``batch_row * queries + query``, for each row of the output.
+        queries: how many there are.
+    """
+
+    def __init__(self, tensor: Tensor, call: CallOfHeads, projection: ModuleCall, rows: Tensor, queries: int):
+        super().__init__(tensor, "head", call.name)
+        self.call, self.projection, self.rows, self.queries = call, projection, rows, queries
+        self.costs = {self.number: 0}
 
     def row_factors(self, elements: ElementFactors) -> tuple[Tensor, Tensor]:
         """Returns the numbers of the rows that have the elements, and factors ``[sums, rows, features]``."""

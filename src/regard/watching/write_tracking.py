@@ -7,22 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.watching.attention_call import AttentionCall
 from regard.watching.equations import Equation, equation_of
 from regard.watching.intercepted_call import InterceptedCall
 from regard.watching.linear_maps import ModuleCall, Normalization, rounding, wide_tensor
-from regard.watching.residual_stream import (
-    ADDITIONS,
-    DIVISIONS,
-    IDENTITIES,
-    MOVES,
-    MULTIPLICATIONS,
-    SUBTRACTIONS,
-    HeadsStep,
-)  # fmt: skip
-from regard.watching.softmax_tracking import RULES
-from regard.watching.tracked_tensors import TrackedRecord, TrackedTensors
+from regard.watching.linear_tracking import LinearTracking, Terms
+from regard.watching.tracked_tensors import TrackedRecord
 from regard.watching.write_steps import (
+    Filled,
     LinearMap,
     LinearStep,
     MemoryLayout,
@@ -36,9 +27,7 @@ from regard.watching.write_steps import (
     Write,
 )  # fmt: skip
 
-_MOVES = MOVES | {"T", "mT", "H", "mH"}
 _JOINS = frozenset(("cat", "concat", "concatenate", "stack", "hstack", "vstack"))
-_DIFFERENCES = SUBTRACTIONS | {"rsub"}
 _LINEAR_MAPS = frozenset(("linear", "matmul", "mm", "addmm"))
 _CONTRACTIONS = frozenset(("matmul", "bmm", "baddbmm", "inner", "einsum"))
 _NORMALIZATIONS = {"layer_norm": ("weight", "bias", "eps"), "rms_norm": ("weight", "eps")}
@@ -46,28 +35,20 @@ _SOFTMAXES = frozenset(("softmax", "log_softmax", "softmin"))
 _LEARNED_INPUTS = ("embedding", "conv1d", "conv2d", "conv3d")
 
 
-class WriteTracking:
-    """The steps of all tensors of one thread's models."""
+class WriteTracking(LinearTracking):
+    """The steps of all tensors that are linear in what is written."""
+
+    follows_paths = False
 
     def __init__(self) -> None:
-        self._steps = TrackedTensors()
+        super().__init__()
         self._last_scores: tuple[int, LinearStep, MemoryLayout] | None = None  # a model's own, with the memory
-
-    def _step(self, tensor: object) -> LinearStep | None:
-        step = self._steps.get(tensor)
-        return step if isinstance(step, LinearStep) else None
 
     def begin_forward(self, args: tuple[Any, ...]) -> None:
         """Records the arguments of the model."""
         for each in _tensors(args):
-            if each.is_floating_point() and not each.is_nested and self._step(each) is None:
+            if each.is_floating_point() and not each.is_nested and self.step(each) is None:
                 self._put(each, Write(each, "input"))
-
-    def begin(self, output: Tensor, heads: HeadsStep, call: AttentionCall, queries: int) -> None:
-        """Records the output of a projection of heads."""
-        write = Write(output, "head", call.name)
-        write.call, write.projection, write.rows, write.queries = call, heads.call, heads.rows, queries
-        self._steps.put(output, write)
 
     def score_steps(self, intercepted: InterceptedCall) -> ScoreSteps:
         """Returns where the scores of a call come from."""
@@ -102,82 +83,36 @@ class WriteTracking:
                 return Viewed(layout, step, other)
         return None
 
-    def follow(self, function: Any, args: Any, kwargs: Any, result: Any, within: str) -> None:
-        """Records the result of a function of PyTorch; ``within`` is the name of the module that calls it."""
-        name = RULES[function][1] if function in RULES else getattr(function, "__name__", "")
-        name = name.strip("_")
-        if "input" in kwargs:
-            args, kwargs = (kwargs["input"], *args), {key: each for key, each in kwargs.items() if key != "input"}
-        is_known = any(self._step(each) is not None for each in _tensors((*args, *kwargs.values())))
-        if name == "setitem":
-            if is_known or self._step(args[0]) is not None:
-                self._put(args[0], Write(args[0], "module", within, is_computed=True))
-            return
-        outputs = result if isinstance(result, (tuple, list)) else (result,)
-        for number, output in enumerate(outputs):
-            if not isinstance(output, Tensor) or not output.is_floating_point() or output.is_nested:
-                continue
-            known = self._step(output)
-            if isinstance(known, Write) and known.call is not None and (not args or output is not args[0]):
-                continue  # a function that projects the heads itself
-            if name in _MOVES:
-                step = self._moved(function, args, kwargs, output, number if outputs is result else None)
-            else:
-                step = self._made(name, function, args, kwargs, output, is_known)
-            if step is None and is_known:
-                step = Write(output, "module", is_computed=True)
-            if step is not None:
-                step.name = step.name or within
-            self._put(output, step or TrackedRecord())
+    def _put(self, tensor: Tensor, step: LinearStep | None) -> None:
+        self._steps.put(tensor, step or TrackedRecord())
 
-    def _put(self, tensor: Tensor, step: TrackedRecord) -> None:
-        self._steps.put(tensor, step)
+    def _unknown(self, name: str, args: Any, output: Tensor, within: str) -> LinearStep:
+        return Write(output, "module", within, is_computed=True)
 
-    def _moved(self, function: Any, args: Any, kwargs: Any, output: Tensor, part: int | None) -> LinearStep | None:
-        step = self._step(args[0])
-        if step is None or output.dtype != args[0].dtype:
-            return None
-        others = args[1:]
-
-        def move(tensor: Tensor) -> Tensor:
-            moved = function(tensor, *others, **kwargs)
-            return moved if part is None else moved[part]
-
-        return Moved(output.shape, [step], move)
-
-    def _made(
-        self, name: str, function: Any, args: Any, kwargs: Any, output: Tensor, is_known: bool
-    ) -> LinearStep | None:
-        """Returns the step of a function's result; None if it is not linear, or in nothing that is known."""
-        if name in _LEARNED_INPUTS and not is_known:
+    def _mapped(self, name: str, function: Any, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:
+        if name in _LEARNED_INPUTS and not self._has_step(args):
             return Write(output, "embedding" if name == "embedding" else "module")
         if name in _NORMALIZATIONS:
             return self._normed(name, args, kwargs, output)
-        if name in _LINEAR_MAPS and (step := self._mapped(name, args, kwargs, output)) is not None:
-            return step
-        if not is_known:
+        return self._linear_map(name, args, kwargs, output) if name in _LINEAR_MAPS else None
+
+    def _factor(self, factor: Any, tensor: Tensor, output: Tensor) -> float | Tensor | None:
+        step = self.step(factor)
+        if step is not None and not _is_statistic(factor, step, tensor):
             return None
-        first: Any = args[0] if args else None
-        other: Any = kwargs.get("other", args[1] if len(args) > 1 else None)
-        step, second = self._step(first), self._step(other)
-        if name in ADDITIONS or name in _DIFFERENCES:
-            sign = kwargs.get("alpha", 1) * (-1.0 if name in _DIFFERENCES else 1.0)
-            if name == "rsub":
-                first, other = other, first
-            if output is first and other is not first:  # the sum has overwritten its first term
-                first = output.detach() - sign * (other.detach() if isinstance(other, Tensor) else other)
-                if isinstance(step, Write):
-                    step.tensor = first
-                self._put(first, step or TrackedRecord())
-            return self._sum(output.shape, [(first, 1.0), (other, sign)])
-        if name in MULTIPLICATIONS:
-            if second is not None and not _is_statistic(other, second, first):
-                first, other, step, second = other, first, second, step
-            if step is None or (second is not None and not _is_statistic(other, second, first)):
-                return None
-            return Scaled(output.shape, step, other.detach() if isinstance(other, Tensor) else other)
+        return factor.detach() if isinstance(factor, Tensor) else factor
+
+    def _dropped(self, step: LinearStep, input: Tensor, output: Tensor) -> LinearStep:
+        if output is input or torch.equal(output, input):
+            return step
+        ratio = torch.where(input == 0, 0.0, output.detach() / input.detach())
+        return Scaled(output.shape, step, ratio)
+
+    def _other(self, name: str, function: Any, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:
         if name in _JOINS:
             return self._joined(function, args, kwargs, output)
+        first: Any = args[0] if args else None
+        step, mask = self.step(first), kwargs.get("mask", args[1] if len(args) > 1 else None)
         if name in _CONTRACTIONS:
             product = self._product(equation_of(name, args, kwargs), output)
             if product is None or name != "baddbmm":
@@ -186,29 +121,24 @@ class WriteTracking:
             return Sum(output.shape, [(added, kwargs.get("beta", 1)), (product, kwargs.get("alpha", 1))])
         if step is None:
             return None
-        if name in DIVISIONS and (second is None or _is_statistic(other, second, first)):
-            return Scaled(output.shape, step, 1 / (other.detach() if isinstance(other, Tensor) else other))
-        if name == "neg":
-            return Scaled(output.shape, step, -1.0)
-        if name in IDENTITIES and output.shape == first.shape:
-            return step
-        if name.startswith("dropout"):
-            if output is first or torch.equal(output, first):
-                return step
-            ratio = torch.where(first == 0, 0.0, output.detach() / first.detach())
-            return Scaled(output.shape, step, ratio)
-        if name == "masked_fill" and second is None:
-            filled = torch.where(other, kwargs.get("value", args[2] if len(args) > 2 else 0.0), 0.0)
-            return Sum(output.shape, [(Scaled(output.shape, step, ~other), 1.0), (Write(filled, "constant"), 1.0)])
+        if name == "masked_fill" and self.step(mask) is None:
+            return _filled(output, step, mask, kwargs.get("value", args[2] if len(args) > 2 else 0.0))
         if name == "tanh" and step.has_product:
             return Scaled(output.shape, step, 1.0, is_capped=True)
         if name in _SOFTMAXES:
             self._last_scores = first.untyped_storage().data_ptr(), step, MemoryLayout.of(first)
         return None
 
-    def _sum(self, shape: torch.Size, terms: Sequence[tuple[Any, float]]) -> LinearStep | None:
+    def _sum(self, output: Tensor, terms: Terms) -> LinearStep | None:
         """Returns a sum, in which the results of functions that are not linear are writes."""
-        steps = [(self._step(term), term, sign) for term, sign in terms]
+        (first, one), (other, sign) = terms
+        if output is first and other is not first:  # the sum has overwritten its first term
+            step = self.step(first)
+            first = output.detach() - sign * (other.detach() if isinstance(other, Tensor) else other)
+            if isinstance(step, Write):
+                step.tensor = first
+            self._put(first, step)
+        steps = [(self.step(term), term, sign) for term, sign in ((first, one), (other, sign))]
         if all(step is None or (step.is_computed and not step.has_product) for step, _, _ in steps):
             return None
         parts: list[tuple[LinearStep, float]] = []
@@ -218,11 +148,11 @@ class WriteTracking:
             elif step.is_computed and not step.has_product:
                 step = Write(term, "module", step.name)
             parts.append((step, sign))
-        return Sum(shape, parts)
+        return Sum(output.shape, parts)
 
     def _product(self, equation: Equation | None, output: Tensor) -> LinearStep | None:
         """Returns a product of queries and keys; None if a factor is no projection, as weights are none."""
-        sides = [] if equation is None else [self._step(operand) for operand in equation.operands]
+        sides = [] if equation is None else [self.step(operand) for operand in equation.operands]
         if equation is None or len(sides) != 2:
             return None
         steps = [side for side in sides if side is not None and not (isinstance(side, Write) and side.is_computed)]
@@ -231,16 +161,16 @@ class WriteTracking:
     def _joined(self, function: Any, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:
         tensors = args[0] if args else kwargs["tensors"]
         options = {key: each for key, each in kwargs.items() if key != "tensors"}
-        steps = [self._step(each) or Write(each, "constant") for each in tensors]
+        steps = [self.step(each) or Write(each, "constant") for each in tensors]
         return Moved(output.shape, steps, lambda *tensors: function(tensors, *args[1:], **options))
 
-    def _mapped(self, name: str, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:
+    def _linear_map(self, name: str, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:
         bias, first, weight = (None, *args[:2]) if name != "addmm" else args[:3]
         if name == "linear":
             weight = kwargs.get("weight", weight)
             bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
-        step = self._step(first)
-        if not isinstance(weight, Tensor) or weight.dim() != 2 or self._step(weight) is not None:
+        step = self.step(first)
+        if not isinstance(weight, Tensor) or weight.dim() != 2 or self.step(weight) is not None:
             return None
         if step is None:
             if not isinstance(weight, nn.Parameter) or not isinstance(first, Tensor) or kwargs.get("alpha", 1) != 1:
@@ -260,7 +190,7 @@ class WriteTracking:
         options = dict(zip(_NORMALIZATIONS[name], args[2:], strict=False)) | kwargs
         if len(shape) != 1:
             return None
-        step = self._step(input) or self._input(input)
+        step = self.step(input) or self._input(input)
         rows, is_centered = input.detach().double(), name == "layer_norm"
         variance = rows.var(-1, correction=0) if is_centered else rows.square().mean(-1)
         eps = options.get("eps", 1e-5 if is_centered else None)
@@ -272,7 +202,7 @@ class WriteTracking:
     def passed(self, name: str, module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
         """Names the result of a module, or records it if its functions are not known."""
         input = args[0] if args else None
-        known, step = self._step(input), self._step(output)
+        known, step = self.step(input), self.step(output)
         is_unseen = self._steps.get(output) is None and output.is_floating_point()
         if is_unseen and known is not None and isinstance(input, Tensor):
             step = _asked(name, module, input, known, output, args[1:])
@@ -312,6 +242,11 @@ def _is_statistic(factor: object, step: LinearStep, tensor: object) -> bool:
         and factor.dim() > 0
         and factor.shape[-1] == 1 < tensor.shape[-1]
     )
+
+
+def _filled(output: Tensor, step: LinearStep, mask: Any, value: Any) -> LinearStep:
+    value = value.detach() if isinstance(value, Tensor) else torch.tensor(float(value), device="cpu")
+    return Filled(output.shape, step, mask, value)
 
 
 def _tensors(arguments: Sequence[Any]) -> Iterator[Tensor]:
