@@ -96,6 +96,13 @@ class ModuleCall:
         self.input, self.output = self.input.detach(), self.output.detach()
         self.autocast = autocast_of(self.input)
 
+    @classmethod
+    def of_function(cls, function: Function, args: Any, kwargs: Any, output: Tensor, at: int = 0) -> "ModuleCall":
+        """Returns the call of a function of PyTorch; ``at`` is the number of the argument that is its input."""
+        before, after, options = args[:at], args[at + 1 :], dict(kwargs)
+        name = f"the function {getattr(function, '__name__', '')!r} in the model's own code"
+        return cls(name, lambda input: function(*before, input, *after, **options), args[at], output)
+
     def ask(self, input: Tensor) -> Tensor:
         """Returns the function's result for another input; raises ArgumentError if it cannot be called."""
         try:

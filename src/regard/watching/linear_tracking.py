@@ -117,9 +117,7 @@ class LinearTracking:
         if step is not None and name == "neg":
             return Scaled(output.shape, step, -1.0)
         if step is not None and name in _SAME:
-            return step if output.shape == first.shape else None
-        if step is not None and name.startswith("dropout"):
-            return self._dropped(step, first, output)
+            return step if output.shape == step.shape else None
         return self._other(name, function, args, kwargs, output)
 
     def _put(self, tensor: Tensor, step: LinearStep | None) -> None:
@@ -137,10 +135,6 @@ class LinearTracking:
 
     def _factor(self, factor: Any, tensor: Tensor, output: Tensor) -> "float | Tensor | None":
         """Returns the factor of a tensor; None if it is not constant."""
-        raise NotImplementedError
-
-    def _dropped(self, step: LinearStep, input: Tensor, output: Tensor) -> LinearStep:
-        """Returns the step of a tensor after dropout."""
         raise NotImplementedError
 
     def _other(self, name: str, function: Any, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:

@@ -158,8 +158,9 @@ class Projections:
             elif not _is_same(input, output):
                 call = ModuleCall(f"{name!r} ({type(module).__name__})", module, input, output, running.args[1:])
                 self._found(running.expected, call, output, running.rows)
-        for tracking in self._tracking if output is not None else ():
-            tracking.passed(name, module, running.args, output)
+        if output is not None:
+            for tracking in self._tracking:
+                tracking.passed(name, module, running.args, output)
         if name == "" and id(module) in self._names:
             self.end_forward(running.output)
 
@@ -191,14 +192,7 @@ class Projections:
             return
         rows = matched_rows(args[at], expected.rows)
         if rows is not None:
-            before, after, options = args[:at], args[at + 1 :], dict(kwargs)
-            own = ModuleCall(
-                f"the function {name!r} in the model's own code",
-                lambda input: function(*before, input, *after, **options),
-                args[at],
-                result,
-            )
-            self._found(expected, own, result, rows)
+            self._found(expected, ModuleCall.of_function(function, args, kwargs, result, at), result, rows)
 
     @_noted
     def projected(self, weight: Tensor, bias: Tensor | None, output: Any, batch_first: bool) -> None:

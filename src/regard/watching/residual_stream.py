@@ -111,20 +111,18 @@ class ResidualStream(LinearTracking):
         is_of_features = isinstance(factor, nn.Parameter) and tuple(factor.shape) in ((1,), (output.shape[-1],))
         return factor.detach().clone() if is_of_features or (factor.dim() == 0 and self.step(factor) is None) else None
 
-    def _dropped(self, step: LinearStep, input: Tensor, output: Tensor) -> LinearStep:
-        return step  # readings are those before dropout
-
     def _mapped(self, name: str, function: Any, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:
         step = self.step(args[0]) if name in _MAPS else None
         if step is None or output.shape[:-1] != args[0].shape[:-1]:
             return None
-        rest, options = args[1:], dict(kwargs)
         if name in ("matmul", "mm"):
-            other = kwargs.get("other", kwargs.get("mat2", rest[0] if rest else None))
+            other = args[1] if len(args) > 1 else next(iter(kwargs.values()))
             if self.step(other) is not None or other.dim() != 2:
                 return None
-        title = f"the function {name!r} of the model's own code"
-        return self._module(step, title, lambda x: function(x, *rest, **options), args[0], output)
+        return self._module(step, ModuleCall.of_function(function, args, kwargs, output))
+
+    def _other(self, name: str, function: Any, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:
+        return self.step(args[0]) if name.startswith("dropout") else None  # readings are those before dropout
 
     def _unknown(self, name: str, args: Any, output: Tensor, within: str) -> None:
         known = next((each for each in args if self.step(each) is not None), None)
@@ -142,13 +140,11 @@ class ResidualStream(LinearTracking):
         ):
             return
         if output.is_floating_point() and output.dim() == input.dim() and output.shape[:-1] == input.shape[:-1]:
-            result_step = self._module(step, f"{name!r} ({type(module).__name__})", module, input, output, args[1:])
-            self._steps.put(output, result_step)
+            call = ModuleCall(f"{name!r} ({type(module).__name__})", module, input, output, args[1:])
+            self._steps.put(output, self._module(step, call))
 
-    def _module(
-        self, step: LinearStep, name: str, function: Any, input: Tensor, output: Tensor, others: tuple[Any, ...] = ()
-    ) -> ModuleStep:
-        self.last, self.lost = ModuleStep(step, ModuleCall(name, function, input, output, others)), ""
+    def _module(self, step: LinearStep, call: ModuleCall) -> ModuleStep:
+        self.last, self.lost = ModuleStep(step, call), ""
         return self.last
 
 

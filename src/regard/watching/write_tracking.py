@@ -102,12 +102,6 @@ class WriteTracking(LinearTracking):
             return None
         return factor.detach() if isinstance(factor, Tensor) else factor
 
-    def _dropped(self, step: LinearStep, input: Tensor, output: Tensor) -> LinearStep:
-        if output is input or torch.equal(output, input):
-            return step
-        ratio = torch.where(input == 0, 0.0, output.detach() / input.detach())
-        return Scaled(output.shape, step, ratio)
-
     def _other(self, name: str, function: Any, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:
         if name in _JOINS:
             return self._joined(function, args, kwargs, output)
@@ -121,6 +115,10 @@ class WriteTracking(LinearTracking):
             return Sum(output.shape, [(added, kwargs.get("beta", 1)), (product, kwargs.get("alpha", 1))])
         if step is None:
             return None
+        if name.startswith("dropout"):
+            if output is first or torch.equal(output, first):
+                return step
+            return Scaled(output.shape, step, torch.where(first == 0, 0.0, output.detach() / first.detach()))
         if name == "masked_fill" and self.step(mask) is None:
             return _filled(output, step, mask, kwargs.get("value", args[2] if len(args) > 2 else 0.0))
         if name == "tanh" and step.has_product:
