@@ -21,8 +21,9 @@ as it is after them.
 
 For norms and outputs, `projections` finds the module that projects the heads, and `residual_stream` follows its output
 to the logits; `linear_maps` calls these modules with other inputs to find their matrices, and `logit_path` stores them.
-For inputs, `write_tracking` follows what modules wrote to the residual stream up to queries and keys (`write_steps`);
-`weight_sources` explains a weight by it.
+For inputs, `write_tracking` follows what modules wrote to the residual stream up to queries and keys; `weight_sources`
+explains a weight by it. Both follow functions by `linear_tracking`, which records for each tensor how it is linear in
+others (`write_steps`).
 
 `generation` joins the records of each generated sequence, `layer_graph` computes rollout and flow, `contributions` the
 contributions to logits, and `survey` the statistics of each head over many texts, of which `survey_difference`

@@ -16,7 +16,7 @@ from regard.watching.write_steps import HeadsWrite, LinearStep, Moved, Scaled
 Terms = Sequence[tuple[Any, float]]
 """The terms of a sum, each with its sign."""
 
-_SAME = frozenset((*IDENTITY_FUNCTIONS, *CONVERSION_FUNCTIONS))
+_SAME = frozenset(name.strip("_") for name in (*IDENTITY_FUNCTIONS, *CONVERSION_FUNCTIONS))
 _MOVES = frozenset(name.strip("_") for name in (*MOVE_FUNCTIONS, "T", "mT", "H", "mH"))
 _SUMS = frozenset(("add", "radd", "iadd"))
 _DIFFERENCES = frozenset(("sub", "subtract", "isub", "rsub"))

@@ -13,7 +13,6 @@ from regard.watching.linear_maps import ModuleCall, Normalization, rounding, wid
 from regard.watching.linear_tracking import LinearTracking, Terms
 from regard.watching.tracked_tensors import TrackedRecord
 from regard.watching.write_steps import (
-    Filled,
     LinearMap,
     LinearStep,
     MemoryLayout,
@@ -120,7 +119,8 @@ class WriteTracking(LinearTracking):
                 return step
             return Scaled(output.shape, step, torch.where(first == 0, 0.0, output.detach() / first.detach()))
         if name == "masked_fill" and self.step(mask) is None:
-            return _filled(output, step, mask, kwargs.get("value", args[2] if len(args) > 2 else 0.0))
+            filled = torch.where(mask, kwargs.get("value", args[2] if len(args) > 2 else 0.0), 0.0)
+            return Sum(output.shape, [(Scaled(output.shape, step, ~mask), 1.0), (Write(filled, "constant"), 1.0)])
         if name == "tanh" and step.has_product:
             return Scaled(output.shape, step, 1.0, is_capped=True)
         if name in _SOFTMAXES:
@@ -240,11 +240,6 @@ def _is_statistic(factor: object, step: LinearStep, tensor: object) -> bool:
         and factor.dim() > 0
         and factor.shape[-1] == 1 < tensor.shape[-1]
     )
-
-
-def _filled(output: Tensor, step: LinearStep, mask: Any, value: Any) -> LinearStep:
-    value = value.detach() if isinstance(value, Tensor) else torch.tensor(float(value), device="cpu")
-    return Filled(output.shape, step, mask, value)
 
 
 def _tensors(arguments: Sequence[Any]) -> Iterator[Tensor]:
