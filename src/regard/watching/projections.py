@@ -249,7 +249,7 @@ class Projections:
             return
         record.path = LogitPath(sample, reason="the model itself was not called, or did not return")
         queries = record.queries if expected.rows is None else len(expected.rows) // max(record.batch, 1)
-        own = output.detach().to("meta") if self._writes is None else output
+        own = torch.empty(output.shape, device="meta") if self._writes is None else output
         heads = HeadsWrite(own, record, sample, rows, queries)
         self._in_forward.append((record, heads))
         for tracking in self._tracking:
