@@ -105,7 +105,7 @@ MISSING_NAMES: dict[str, dict[str, str]] = {
             "normalizers.Softmax(temperature)": "Temperature",
         },
         "regard.watching": {
-            _PATCH: "patching activation_patching attribution_patching path_patching",
+            _PATCH: "activation_patching attribution_patching path_patching",
             "watched.calls[0].entropy": "entropy",
         },
         "regard.scores": {
