@@ -286,7 +286,7 @@ def test_bad_arguments_of_importance_say_what_to_write(monkeypatch):
         importance(model, ids, method="gradient_weigth")
     with pytest.raises(KindError, match="model"):
         importance("model", ids)
-    with pytest.raises(KindError, match="ids must be"):
+    with pytest.raises(KindError, match="ids must hold integers"):
         importance(model, ids.float())
     with pytest.raises(ShapeError, match="ids must be"):
         importance(model, ids[0])

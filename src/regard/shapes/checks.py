@@ -149,6 +149,12 @@ def check_floating(name: str, tensor: object) -> None:
     raise KindError(f"{name} must hold floating-point numbers; it holds {tensor.dtype}{hint}")
 
 
+def check_model(model: object) -> None:
+    """Raises KindError unless ``model`` is a module."""
+    if not isinstance(model, nn.Module):
+        raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
+
+
 def check_integers(name: str, tensor: object) -> None:
     """Raises KindError unless ``tensor`` is a dense tensor of an integer dtype that int64 can represent."""
     check_dense(name, tensor)

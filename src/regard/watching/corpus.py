@@ -156,7 +156,7 @@ def texts_by_length(batch: CorpusBatch, tokenizer: CorpusTokenizer, device: torc
 
 
 Forward = Callable[[torch.nn.Module, Tensor], object]
-"""``(model, ids [batch, tokens])``: calls the model; its result is not used."""
+"""``(model, ids [batch, tokens])``, with a mask after the ids if there is one: returns the output of the model."""
 
 
 def run_model(model: torch.nn.Module, ids: Tensor, mask: Tensor | None = None) -> Any:
@@ -171,15 +171,10 @@ def run_model(model: torch.nn.Module, ids: Tensor, mask: Tensor | None = None) -
 
 def call_model(model: torch.nn.Module, ids: Tensor) -> None:
     """Runs a model on token ids: any ``model(ids)``, or a model of Hugging Face, whose encoder runs if it has one."""
-    if not _is_of_transformers(model):
-        model(ids)
-        return
-    config: Any = model.config
-    encoder: Any = model
-    if getattr(config, "is_encoder_decoder", False):
-        encoder = model.get_encoder()  # type: ignore[operator]
-    cache = {"use_cache": False} if hasattr(config, "use_cache") and encoder is model else {}
-    encoder(input_ids=ids, attention_mask=torch.ones_like(ids), **cache)
+    if _is_of_transformers(model) and getattr(model.config, "is_encoder_decoder", False):
+        model.get_encoder()(input_ids=ids, attention_mask=torch.ones_like(ids))  # type: ignore[operator]
+    else:
+        run_model(model, ids)
 
 
 def _is_of_transformers(value: object) -> bool:

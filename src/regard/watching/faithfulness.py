@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, DataError, KindError, RegardError
+from regard.errors import ArgumentError, DataError, RegardError
 from regard.names.answered import answered
-from regard.shapes.checks import known_name, type_text, whole_number
+from regard.shapes.checks import check_model, known_name, whole_number
 from regard.watching.corpus import CorpusTokenizer, Text, batches
 from regard.watching.faithfulness_report import Faithfulness
 from regard.watching.faithfulness_scores import MethodScores, TextImportance
@@ -117,8 +117,7 @@ def faithfulness(
         >>> result["leave_one_out"].kendall  # the reference itself
         array([1., 1.])
     """
-    if not isinstance(model, nn.Module):
-        raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
+    check_model(model)
     names = DEFAULT_METHODS if methods is None else (methods,) if isinstance(methods, str) else tuple(methods)
     for name in names:
         known_name("method", name, IMPORTANCE_METHODS)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.readings import Readings
-from regard.errors import KindError, MissingPartError
+from regard.errors import MissingPartError
 from regard.names.answered import answered
 from regard.records import AttentionRecord, TokenAxis
-from regard.shapes.checks import known_name, type_text, whole_number
+from regard.shapes.checks import check_model, known_name, whole_number
 from regard.watching.attention_call import AttentionCall
 from regard.watching.interception import evaluation_mode
 from regard.watching.layer_graph import flow, rollout
@@ -223,8 +223,7 @@ def importance(
         >>> watching.importance(model, ids, metric=6).shape
         torch.Size([1, 5])
     """
-    if not isinstance(model, nn.Module):
-        raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
+    check_model(model)
     known_name("method", method, IMPORTANCE_METHODS)
     whole_number("steps", steps, low=1)
     whole_number("batch", batch, low=1)

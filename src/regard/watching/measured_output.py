@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnseenError
-from regard.shapes.checks import type_text, whole_number
+from regard.shapes.checks import check_integers, type_text, whole_number
 from regard.watching.attention_call import AttentionCall
 from regard.watching.change import Change
 from regard.watching.corpus import check_vocabulary, run_model
@@ -80,9 +80,7 @@ class MeasuredOutput:
     counted: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.ids, Tensor) or self.ids.is_floating_point() or self.ids.dtype == torch.bool:
-            it = f"one of {self.ids.dtype}" if isinstance(self.ids, Tensor) else type_text(self.ids)
-            raise KindError(f"ids must be a tensor of integers; it is {it}")
+        check_integers("ids", self.ids)
         if self.ids.dim() != 2 or not self.ids.numel():
             raise ShapeError(f"ids must be [batch, tokens], with at least one; the shape is {list(self.ids.shape)}")
         if self.mask is not None and (self.mask.shape != self.ids.shape or not bool(self.mask.any(1).all())):

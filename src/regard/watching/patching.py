@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError
 from regard.names.answered import answered
-from regard.shapes.checks import known_name, type_text, whole_number
+from regard.shapes.checks import check_model, known_name, type_text, whole_number
 from regard.watching.change import chosen_numbers
 from regard.watching.interception import evaluation_mode
 from regard.watching.patched import Direction, Method, Over, Patched, PatchedPart, PatchingWarning
@@ -118,8 +118,7 @@ def patch(
         >>> patched.normalized.shape, patched.largest(1)[0].layer
         (torch.Size([2, 2]), 0)
     """
-    if not isinstance(model, nn.Module):
-        raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
+    check_model(model)
     if not callable(metric):
         raise KindError(f"metric must be a function of the model's output; it is {type_text(metric)}")
     names = (("over", over, Over), ("what", what, PatchedPart), ("direction", direction, Direction))

@@ -17,7 +17,7 @@ from regard.names.missing_names import hinted
 from regard.records import AttentionRecord, Axis, Document, TokenAxis
 from regard.records.attention_record import Kind
 from regard.records.shaded_table import shaded_table
-from regard.shapes.checks import type_text
+from regard.shapes.checks import check_model, type_text
 from regard.shapes.grid import Grid, spread_heads
 from regard.summaries import record_html
 from regard.tracing.transforms import active_transform
@@ -465,8 +465,7 @@ def watch(
         >>> [(call.name, call.layer, call.kind, call.entropy.shape) for call in seen.calls]
         [('self_attn', 0, 'self', torch.Size([1, 2, 5]))]
     """
-    if not isinstance(model, nn.Module):
-        raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
+    check_model(model)
     readings = as_readings(read, Readings(entropy=True, peak=True, received=True))
     _check_readings(readings)
     for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs), ("inputs", inputs)):
