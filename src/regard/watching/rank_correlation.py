@@ -45,10 +45,8 @@ def kendall(first: Numbers, second: Numbers) -> Kendall:
 
 def spearman(first: Numbers, second: Numbers) -> float:
     """Computes Spearman's ρ, the correlation of ranks; equal numbers share their mean rank. NaN if all are equal."""
-    ranks = [_ranks(numbers) for numbers in (first, second)]
-    centred = [rank - rank.mean() for rank in ranks]
-    norm = math.sqrt(float((centred[0] @ centred[0]) * (centred[1] @ centred[1])))
-    return float(centred[0] @ centred[1]) / norm if norm else math.nan
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.corrcoef(_ranks(first), _ranks(second))[0, 1])
 
 
 def _ranks(numbers: Numbers) -> Numbers:
