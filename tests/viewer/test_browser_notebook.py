@@ -47,7 +47,7 @@ def test_two_views_of_a_notebook_survive_its_conversion(browser, tmp_path, monke
     frames = [page.frame_locator("iframe").nth(number) for number in range(2)]
     for frame, name in zip(frames, ("first", "second"), strict=True):
         frame.locator("[role=tabpanel][aria-busy=false]").wait_for(timeout=60_000)
-        assert frame.locator("h2").text_content() == name
+        assert frame.locator("h1").text_content() == name
     assert page.locator("iframe").count() == 2
     # What is done in one view does not reach the other.
     canvas = frames[0].locator("canvas")

@@ -124,16 +124,18 @@ def test_a_map_that_fits_has_no_zoom(show):
 
 
 @pytest.mark.parametrize("colors", ["light", "dark", "forced"])
-def test_axe_finds_nothing_serious_in_the_viewer(show, colors):
+def test_axe_finds_nothing_in_the_viewer(show, colors):
     from axe_playwright_python.sync_playwright import Axe
 
+    rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice", "experimental"]}
     options = {"forced_colors": "active"} if colors == "forced" else {"color_scheme": colors}
     shown = show(View(documents.everything()), **options)
     for view in VIEWS:
         shown.show(view)
-        violations = Axe().run(shown.page).response["violations"]
-        serious = [(one["id"], one["help"]) for one in violations if one["impact"] in ("serious", "critical")]
-        assert not serious, (view, serious)
+        if view == "walk":
+            shown.page.locator("button.cell").first.click()
+        violations = Axe().run(shown.page, options=rules).response["violations"]
+        assert not [(one["id"], one["help"]) for one in violations], view
 
 
 def squares(svg):

@@ -32,7 +32,7 @@ def test_hostile_tokens_run_nothing_and_are_shown_intact(show):
         assert shown.page.evaluate("document.title") != "run"
     assert shown.page.evaluate("document.querySelectorAll('img').length") == 0
     assert len(shown.requests) == 1
-    assert shown.page.locator("h2").text_content() == documents.HOSTILE[0]
+    assert shown.page.locator("h1").text_content() == documents.HOSTILE[0]
 
 
 def test_invisible_characters_are_shown(show):

@@ -117,7 +117,7 @@ export class Experiment {
       const [percent, own] = [exactPercent(weights[key]), exactPercent(truth[key])];
       const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: quoted(keys[key]), percent, truth: own });
       const ghost = calculation.isChanged && truth[key] > highest / 100 ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
-      return make("button", { type: "button", class: "column", "aria-label": label, title: label, "aria-pressed": String(key === column),
+      return make("button", { type: "button", class: "column", title: label, "aria-pressed": String(key === column),
         on: { click: () => this.choosePair({ row, column: key }) } },
       make("small", { text: weights[key] >= 5e-3 ? exactPercent(weights[key]).replace(/\.\d+/, "").replace(/[\s%\u00a0\u200a]/g, "") : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
       make("span", { class: "name", text: shortText(keys[key], 12), dir: "auto" }));

@@ -10,7 +10,7 @@ export const STYLE = `
 .viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
   background: var(--background); color: var(--text); font: 13px/1.4 ${FONT}; }
 header { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 8px 64px 4px 16px; min-width: 0; position: relative; min-height: 40px; }
-h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
+h1, h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
 .texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
 .texts b { font-weight: 600; margin-right: 4px; }
 .texts span { margin-right: 16px; unicode-bidi: isolate; }
@@ -89,7 +89,7 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .narrow header { padding-right: 60px; }
 .narrow .tabs { margin-left: 0; }
 .narrow .tabs button { padding: 2px 8px; }
-.narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }
+.narrow h1, .narrow header h2 { flex: 1 1 calc(100% - 64px); order: 1; }
 .narrow .more { order: 2; }
 .narrow .texts { order: 3; flex-basis: 100%; }
 .narrow .facts { order: 4; margin-left: 0; }

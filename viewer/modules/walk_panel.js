@@ -83,7 +83,7 @@ export class WalkPanel {
     this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
     this.cards = make("ol", { class: "stations" });
     this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
-    this.element.replaceChildren(make("div", { class: "walk-head" }, make("b", { text: shortText(calculation.steps.entry.name, 48) }),
+    this.element.replaceChildren(make("div", { class: "walk-head" }, make("h2", { text: shortText(calculation.steps.entry.name, 48) }),
       make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
       make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
   }
@@ -156,11 +156,12 @@ export class WalkPanel {
     const largest = part.largest ?? Math.max(...values.map(Math.abs));
     const shown = Array.from(whole ? values : values.slice(0, FEW_CELLS), (value, dimension) => {
       const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
-      const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: formatNumber(value),
+      const exact = formatNumber(value);
+      const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: exact,
         "data-out": part.name === "weighted" ? null : `${part.name} ${dimension}`, "data-in": part.name === "weighted" ? `value ${dimension}` : null };
       if (!part.open) return make("span", common);
       return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(open === dimension),
-        "aria-label": say("walk_open_cell", { name: part.label, dimension, value: formatNumber(value) }), on: { click: () => this.toggle(name, dimension) } });
+        "aria-label": say("walk_open_cell", { name: part.label, dimension, value: exact.includes(common.text) ? exact : `${common.text} (${exact})` }), on: { click: () => this.toggle(name, dimension) } });
     });
     if (values.length > FEW_CELLS) shown.push(this.folding(name, values.length, values.length - FEW_CELLS));
     const detail = part.open && open !== undefined && open < values.length ? make("div", { class: "opened" },
@@ -173,7 +174,7 @@ export class WalkPanel {
     const isOpen = this.unfolded.has(name);
     const text = isOpen ? say("walk_show_fewer") : say("walk_more", { count: more });
     return make("button", { type: "button", class: "fold", "data-name": `fold ${name}`, text, "aria-expanded": String(isOpen),
-      "aria-label": isOpen ? text : say("walk_show_all", { count: all }), on: { click: () => this.unfold(name) } });
+      "aria-label": isOpen ? text : `${text}. ${say("walk_show_all", { count: all })}`, on: { click: () => this.unfold(name) } });
   }
 
   /** A table that adds up; its other rows are shown on demand. */

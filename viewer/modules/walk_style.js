@@ -9,7 +9,7 @@ export const WALK_STYLE = `
 .walking { --map: clamp(240px, 26%, 340px); }
 .walking .scroll { inset: 0 auto 0 0; width: var(--map); }
 .walk { padding: 12px 16px 0; font-size: 13px; }
-.walk h3 { margin: 0 0 4px; font-size: 13px; font-weight: 650; }
+.walk h2, .walk h3 { margin: 0 0 4px; font-size: 13px; font-weight: 650; }
 .walk p { margin: 0; }
 .walk .note { color: var(--muted); font-size: 12px; }
 .walk-head { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; justify-content: space-between; margin-bottom: 8px; }
@@ -66,7 +66,7 @@ button.primary { background: var(--text); color: var(--background); border-color
 .list.query .list-name { box-shadow: inset 3px 0 var(--asks); }
 .list.key .list-name { box-shadow: inset 3px 0 var(--answers); }
 .numbers { display: flex; flex-wrap: wrap; gap: 1px; }
-.numbers .cell { width: max(35px, 5.4ch); padding: 4px 0; min-height: 0; border: 0; border-radius: 0; font-size: 11px; line-height: 14px; text-align: center; font-variant-numeric: tabular-nums; }
+.numbers .cell { width: max(35px, 5.4ch); padding: 5px 0; min-height: 0; border: 0; border-radius: 0; font-size: 11px; line-height: 14px; text-align: center; font-variant-numeric: tabular-nums; }
 .numbers button.cell:hover, .numbers .cell[aria-expanded="true"] { outline: 2px solid var(--text); outline-offset: -2px; }
 .fold { border: 0; background: none; padding: 2px 4px; min-height: 22px; font-size: 12px; color: var(--text); text-decoration: underline; }
 .opened { margin-top: 6px; padding-left: 8px; border-left: 3px solid var(--text); }
