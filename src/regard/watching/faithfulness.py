@@ -1,7 +1,7 @@
 """How far measures of importance agree with leave-one-out on a user's texts, and what the deletion of tokens does."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -121,13 +121,7 @@ def faithfulness(
     names = DEFAULT_METHODS if methods is None else (methods,) if isinstance(methods, str) else tuple(methods)
     for name in names:
         known_name("method", name, IMPORTANCE_METHODS)
-    has_labels = getattr(metric, "shape", None) != ()
-    if (
-        has_labels
-        and isinstance(metric, (Sequence, Tensor))
-        and isinstance(texts, Sequence)
-        and len(metric) != len(texts)
-    ):
+    if _has_labels(metric) and isinstance(texts, Sequence) and len(metric) != len(texts):
         raise ArgumentError(f"metric must have a label for each text; it has {len(metric)} for {len(texts)} texts")
     whole_number("steps", steps, low=1)
     whole_number("batch", batch, low=1)
@@ -239,9 +233,14 @@ class _Comparison:
         )  # fmt: skip
 
 
+def _has_labels(metric: Metric) -> TypeGuard[Sequence[int] | Tensor]:
+    """Whether a metric has a label for each text."""
+    return isinstance(metric, (Sequence, Tensor)) and getattr(metric, "shape", None) != ()
+
+
 def _label_of(metric: Metric, number: int) -> Metric:
     """Returns the metric of one text; of labels, that of its number."""
-    if not isinstance(metric, (Sequence, Tensor)) or (isinstance(metric, Tensor) and not metric.dim()):
+    if not _has_labels(metric):
         return metric
     if number >= len(metric):
         raise ArgumentError(f"metric must have a label for each text; it has {len(metric)}")
