@@ -361,7 +361,7 @@ def test_parts_of_each_way_to_attend_add_up(name):
 
 
 @pytest.mark.parametrize("name", ["sdpa", "softmax-einsum"])
-def test_what_a_change_adds_to_a_score_is_its_rest(name):
+def test_the_change_of_a_score_is_the_rest_of_its_parts(name):
     model, x = Heads(HAND_WRITTEN[name][0]).double().eval(), torch.randn(2, 7, 10).double()
     own = explain_weight(seen_of(model, x), 0, 1, QUERY, KEY)
     change = regard.Change("scores", lambda scores: scores + 2.0, head=1, keys=KEY)
