@@ -389,6 +389,7 @@ def test_impossible_changes_say_what_is_wrong(attend, name):
         (("scores", float("inf")), ArgumentError, "to must be finite, or −∞"),
         (("weights", torch.zeros(2, dtype=torch.int64)), KindError, "to must hold floating-point numbers"),
         (("weights", torch.zeros(1, 1, 1, 1, 1)), ArgumentError, "to must broadcast"),
+        (("weights", torch.zeros(1, device="meta")), ArgumentError, "to must have elements"),
         (("values", 0.0, {"queries": 1}), ArgumentError, "queries has no meaning for 'values'"),
         (("output", 0.0, {"keys": 1}), ArgumentError, "keys has no meaning for 'output'"),
         (("output", 0.0, {"head": -1}), ArgumentError, "at least 0"),

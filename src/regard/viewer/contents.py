@@ -64,7 +64,7 @@ MISSING_WEIGHTS = (
 
 ACCEPTED_CONTENTS = (
     "View shows weights (a tensor, an array or nested lists) with tokens, outputs.attentions, results of "
-    "regard.watch, observe, attend_with_weights, explain or predict, records and a Document"
+    "regard.watch, observe, attend_with_weights, explain, predict, survey or patch, records and a Document"
 )
 
 
@@ -197,7 +197,8 @@ def _document(content: Any, labels: TokenLabels, steps: Sequence[tuple[int, int]
     if isinstance(content, (torch.Tensor, np.ndarray)):
         return _of_weights(content, labels)
     if isinstance(content, (str, bytes, dict)) or not isinstance(content, Iterable):
-        raise KindError(f"{ACCEPTED_CONTENTS}; this is of type {type(content).__name__}")
+        figure = ", whose picture is .figure()" if hasattr(content, "figure") else ""
+        raise KindError(f"{ACCEPTED_CONTENTS}; this is of type {type(content).__name__}{figure}")
     parts = list(content)
     if any(isinstance(part, (AttentionRecord, StepsRecord, HeadGrid, Explanation)) for part in parts):
         labels.refuse("a record")

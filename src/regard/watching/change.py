@@ -115,6 +115,8 @@ class Change:
             check_floating("to", to)
             if to.dim() > 4:
                 raise ArgumentError(f"to must broadcast to {AXES[self.what]}; it has shape {list(to.shape)}")
+            if to.is_meta:
+                raise ArgumentError("to must have elements; it is on the meta device, which has none")
         elif isinstance(to, Real) and not isinstance(to, bool):
             if math.isnan(to) or (math.isinf(to) and (self.what != "scores" or to > 0)):
                 raise ArgumentError(f"to must be finite{', or −∞' if self.what == 'scores' else ''}; it is {to}")
