@@ -172,6 +172,21 @@ def test_words_of_the_tokenizers(tokens, words):
     TokenAxis(tokens, words=ranges)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (("it", "didn", "'", "t", "see"), ("it", "didn't", "see")),
+        (("it", "’", "s", "un", "##seen"), ("it’s", "unseen")),
+        (("we", "'re", "one"), ("we're", "one")),
+        (("▁we", "▁'", "t"), ("we", "'t")),
+        (("say", "'", "d", "'", "un", "##seen"), ("say", "'", "d", "'", "unseen")),
+        (("3", "'", "s", "t@@", "x"), ("3", "'", "s", "tx")),
+    ],
+)
+def test_english_contractions_are_one_word(tokens, words):
+    assert tuple(join_pieces(tokens[part.start : part.stop]) for part in word_ranges(tokens)) == words
+
+
 def test_tokens_without_marks_tell_no_words():
     assert word_ranges(("a", "b")) == ()
     assert word_ranges(()) == ()

@@ -252,3 +252,15 @@ def test_contents_name_missing_tokens_and_labels(content, tokens, labels, error,
 def test_the_picture_and_the_page_are_written(tmp_path):
     assert View(CROSS, rows=TOKENS, columns=SOURCE, title="A title").save(tmp_path / "x.svg").stat().st_size > 1000
     assert "A title" in View(CROSS, rows=TOKENS, columns=SOURCE, title="A title").to_html()
+
+
+SPECIALS = ("[CLS]", "</s>", "<pad>", "<bos>", "<|endoftext|>", "<|im_start|>", "<｜end▁of▁sentence｜>")
+
+
+@pytest.mark.parametrize("make", [tuple, TokenAxis], ids=["texts", "axis"])
+def test_special_tokens_that_nobody_named_are_guessed_from_their_texts(make):
+    tokens = (*SPECIALS, "[1]", "s", "<b>", "<||", "||")
+    axis = View(np.eye(len(tokens))[None], make(tokens)).payload()["axes"][0]
+    assert axis["special"] == list(range(len(SPECIALS)))
+    told = TokenAxis(("[CLS]", "a"), (False, True))
+    assert View(np.eye(2)[None], told).payload()["axes"][0]["special"] == [1]

@@ -100,6 +100,7 @@ export function structure(record, head) {
     }
   }
   const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
+  const [wholeQueries, wholeKeys] = [wholeWords(record.queries), wholeWords(record.keys)];
   const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
   let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
   let far = { apart: 0, row: /** @type {number|null} */ (null), column: /** @type {number|null} */ (null) };
@@ -122,7 +123,7 @@ export function structure(record, head) {
       const distance = Math.abs(key - (positional ? own : query * slope));
       const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
       if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
-      const apart = value > LEAST_APART && asking[query] === 1 && answering[key] === 1 && !(positional && Math.abs(key - own) <= 1);
+      const apart = value > LEAST_APART && wholeQueries[query] && wholeKeys[key] && asking[query] === 1 && answering[key] === 1 && !(positional && Math.abs(key - own) <= 1);
       if (apart && telling > far.apart) far = { apart: telling, row: query, column: key };
     }
     total += clearest;
@@ -138,4 +139,11 @@ function weightOfTexts(axis) {
     const text = axis.entry.tokens[position];
     return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
   });
+}
+
+/** Whether each position is a word, and no part of one. */
+function wholeWords(axis) {
+  const whole = new Uint8Array(axis.length);
+  for (const [start, stop] of axis.groups(true)) whole[start] = Number(stop === start + 1);
+  return whole;
 }

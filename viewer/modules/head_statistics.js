@@ -18,9 +18,6 @@ const WHERE_ANY = new Set(["same_token", "induction", "same_word"]);
 /** The offset that a pattern is; null for others. */
 const OFFSET_OF = PATTERNS.map((name) => (name.startsWith("offset ") ? Number(name.slice(7)) : null));
 
-/** Tokens that stand for no text, where a tokenizer did not say which do. */
-const SPECIAL = /^(?:\[(?:CLS|SEP|PAD|MASK|BOS|EOS|UNK)\]|<\/?s>|<(?:pad|bos|eos|unk|mask|cls|sep)>|<\|[^|]*\|>)$/i;
-
 /** A survey's name of an offset. */
 export function offsetName(offset) {
   return offset ? `offset ${offset > 0 ? "+" : "-"}${Math.abs(offset)}` : "offset 0";
@@ -28,8 +25,7 @@ export function offsetName(offset) {
 
 /** Whether each position of an axis is a special token. */
 function specialPositions(axis) {
-  return Uint8Array.from({ length: axis.length }, (_, position) =>
-    Number(axis.special.has(position) || (axis.kind === "tokens" && SPECIAL.test(axis.entry.tokens[position]))));
+  return Uint8Array.from({ length: axis.length }, (_, position) => Number(axis.special.has(position)));
 }
 
 /** The number of the word of each position. */

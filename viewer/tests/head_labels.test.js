@@ -9,7 +9,7 @@ import { firstChoice } from "../modules/first_head.js";
 import { headLabel, headLabels, labelText, leftOutText, statisticsOf } from "../modules/head_labels.js";
 
 /** A decoded record of weights [heads][queries][keys]; negative: masked. */
-function recordOf(weights, tokens, { kind = "self", special = [], words = [], number = 0, statistics = null } = {}) {
+function recordOf(weights, tokens, { kind = "self", special = tokens[0] === "[CLS]" ? [0] : [], words = [], number = 0, statistics = null } = {}) {
   const axis = new Axis({ kind: "tokens", length: tokens.length, tokens, special, words });
   const flat = weights.flat(2);
   const hidden = flat.some((weight) => weight < 0);
@@ -100,6 +100,15 @@ test("the first pair is one of words apart where a head has such a one, and no p
   assert.deepEqual(firstChoice([recordOf([neighbours, pair(11, 2, 0.4)], TOKENS)]), { record: 0, head: 0, row: 3, column: 2 });
   const both = square((q, k) => (q === 3 ? Number(k === 2) : q === 11 ? (k === 2 ? 0.6 : 0.4 / 12) : spread(q, k)));
   assert.deepEqual(firstChoice([recordOf([both], TOKENS)]), { record: 0, head: 0, row: 11, column: 2 });
+});
+
+test("the first pair is none of a piece of a word where another head has one of whole words", () => {
+  const spread = (q, k) => ((k * 7 + q * 5) % TOKENS.length) ** 3 / 6084;
+  const pair = (query, key, weight) => square((q, k) => (q === query ? (k === key ? weight : (1 - weight) / (TOKENS.length - 1)) : spread(q, k)));
+  const heads = [pair(3, 2, 0.99), pair(11, 5, 0.9), pair(9, 7, 0.6)];
+  const words = TOKENS.map((_, place) => place).filter((place) => place !== 6); // 5 and 6 are pieces of one word
+  assert.equal(firstChoice([recordOf(heads, TOKENS)])?.column, 5);
+  assert.equal(firstChoice([recordOf(heads, TOKENS, { words })])?.column, 7);
 });
 
 test("chance counts visible keys alone", () => {

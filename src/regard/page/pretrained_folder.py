@@ -52,11 +52,11 @@ def facts_of(kind: str, layers: Any, heads: Any) -> str:
 
 
 def name_of(path: Path) -> str:
-    """Returns the name of a model: that of its folder, with the folder above for ``model``; OWNER/NAME on the hub."""
+    """Returns the name of a model: that of its folder, of the one above for ``model``; OWNER/NAME on the hub."""
     folder = path.resolve()
     if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
         return folder.parents[1].name.removeprefix("models--").replace("--", "/")
-    return folder.name if folder.name != "model" else f"{folder.parent.name}/model"
+    return folder.name if folder.name != "model" else folder.parent.name
 
 
 def check_pretrained(folder: Path) -> None:

@@ -6,6 +6,7 @@ The words of tokens are found by the marks that tokenizers leave in them (`word_
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -294,9 +295,21 @@ MARKS_BEFORE = ("▁", "Ġ", " ")
 MARK_AFTER = "@@"
 """The mark after a piece that another piece of the same word follows (subword-nmt)."""
 
+APOSTROPHES = ("'", "\u2019")
+ENDINGS = frozenset({"t", "s", "m", "d", "re", "ve", "ll"})
+"""What follows an apostrophe within an English word: *didn't*, *it's*, *we're*."""
+
+SPECIAL_NAME = re.compile(
+    r"\[(?:CLS|SEP|PAD|MASK|BOS|EOS|UNK)\]"  # BERT and its kind
+    r"|</?s>|<(?:pad|bos|eos|unk|mask|cls|sep|start_of_turn|end_of_turn)>"  # RoBERTa, T5, Llama, Gemma
+    r"|<\|[^|]*\|>|<\uff5c[^\uff5c]*\uff5c>",  # GPT-2 and most of its successors: <|endoftext|>
+    re.IGNORECASE,
+)
+"""The texts of special tokens, by which they are guessed where no tokenizer names them."""
+
 
 def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[range, ...]:
-    """Returns the positions of each word; () if no token has a mark.
+    """Returns the positions of each word; () if no token has a mark or is a part of an English contraction.
 
     Args:
         tokens: of any tokenizer that marks either the pieces within a word or those that begin one.
@@ -313,6 +326,8 @@ def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[ra
         (range(0, 1), range(1, 3))
         >>> records.word_ranges(["the", "film"])  # no marks
         ()
+        >>> records.word_ranges(["it", "didn", "'", "t"])
+        (range(0, 1), range(1, 4))
     """
     alone = list(special) or [False] * len(tokens)
     if len(alone) != len(tokens):
@@ -322,7 +337,7 @@ def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[ra
     marks_after = any(token.endswith(MARK_AFTER) and len(token) > len(MARK_AFTER) for token in texts)
     marks_before = any(token.startswith(MARKS_BEFORE) for token in texts)
     if not (marks_within or marks_after or marks_before):
-        return ()
+        return join_contractions(tokens, ())
     starts = []
     for position, token in enumerate(tokens):
         first = position == 0 or alone[position] or alone[position - 1]
@@ -335,7 +350,40 @@ def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[ra
                 first = token.startswith(MARKS_BEFORE)
         if first:
             starts.append(position)
-    return tuple(range(start, stop) for start, stop in zip(starts, [*starts[1:], len(tokens)], strict=True))
+    words = tuple(range(start, stop) for start, stop in zip(starts, [*starts[1:], len(tokens)], strict=True))
+    return join_contractions(tokens, words)
+
+
+def join_contractions(tokens: Sequence[str], words: Sequence[range]) -> tuple[range, ...]:
+    """Returns words of which those that an apostrophe parts are one: *didn*, *'*, *t*; () if there are only tokens.
+
+    Args:
+        tokens: of any tokenizer.
+        words: the positions of each word; (): each token is one.
+    """
+    parts = list(words) or [range(position, position + 1) for position in range(len(tokens))]
+    texts = ["".join(tokens[part.start : part.stop]) for part in parts]
+    joined: list[int] = []  # the numbers of the parts that begin a word
+    for number, text in enumerate(texts):
+        joined.append(number)
+        is_quoted = number + 1 < len(texts) and texts[number + 1] in APOSTROPHES
+        if text in ENDINGS and not is_quoted and number > 1 and texts[number - 1] in APOSTROPHES:
+            before = number - 2
+        elif text[:1] in APOSTROPHES and text[1:] in ENDINGS and number > 0:
+            before = number - 1
+        else:
+            continue
+        if texts[before][-1:].isalpha():
+            joined = [one for one in joined if one <= before]
+    if len(joined) == len(parts):
+        return tuple(words)
+    ends = [*joined[1:], len(parts)]
+    return tuple(range(parts[first].start, parts[end - 1].stop) for first, end in zip(joined, ends, strict=True))
+
+
+def special_by_name(tokens: Sequence[str]) -> tuple[bool, ...]:
+    """Returns whether each token has the text of a special one (`SPECIAL_NAME`)."""
+    return tuple(SPECIAL_NAME.fullmatch(token) is not None for token in tokens)
 
 
 def join_pieces(pieces: Sequence[str]) -> str:

@@ -38,7 +38,7 @@ from regard.records import (
     TokenAxis,
     word_ranges,
 )
-from regard.records.axis import is_whole_number
+from regard.records.axis import is_whole_number, special_by_name
 from regard.shapes.arrays import as_array
 from regard.watching import AttentionCall, Watch
 from regard.watching.call_records import ProblemTiles, numbered_records, shared_by
@@ -441,7 +441,8 @@ def _axis(name: str, tokens: Any) -> Axis:
     if not isinstance(tokens, Iterable):
         raise KindError(f"{name} must be a list of texts, or an axis of regard.records; it is {type(tokens).__name__}")
     texts = [token if isinstance(token, str) else _numbered(name, token) for token in tokens]
-    return TokenAxis(tuple(texts), words=word_ranges(texts))
+    special = special_by_name(texts)
+    return TokenAxis(tuple(texts), special, word_ranges(texts, special))
 
 
 def _numbered(name: str, token: Any) -> str:

@@ -22,6 +22,7 @@ from regard.records import (
     StepsRecord,
     TokenAxis,
 )
+from regard.records.axis import special_by_name
 from regard.viewer.encoding import packed, packed_bits, packed_codes, packed_numbers
 from regard.viewer.overview import overview_payloads
 
@@ -248,7 +249,7 @@ def axis_payload(axis: Axis) -> dict[str, Any]:
             "kind": "tokens",
             "length": len(axis),
             "tokens": list(axis.tokens),
-            "special": [position for position, flag in enumerate(axis.special) if flag],
+            "special": [position for position, flag in enumerate(axis.special or special_by_name(axis.tokens)) if flag],
             "words": [word.start for word in axis.words],
             "generated": axis.generated,
         }

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.records import TokenAxis, word_ranges
+from regard.records.axis import join_contractions
 from regard.tracing.transforms import active_transform, has_data
 from regard.watching.generation import JoinedPart
 
@@ -90,7 +91,9 @@ def token_axis(tokenizer: Any, ids: Sequence[int], text: str | None = None) -> T
         str(piece) if is_special else _label(tokenizer, id, str(piece))
         for id, piece, is_special in zip(ids, pieces, special, strict=True)
     )
-    return TokenAxis(labels, special, _words(tokenizer, ids, text) or word_ranges(labels, special))
+    words = _words(tokenizer, ids, text)
+    words = join_contractions(labels, words) if words else word_ranges(labels, special)
+    return TokenAxis(labels, special, words)
 
 
 def _label(tokenizer: Any, id: int, piece: str) -> str:
