@@ -48,12 +48,13 @@ def record_summary(name: str, fields: Iterable[tuple[str, object]]) -> str:
 
 def record_html(name: str, fields: Iterable[tuple[str, object]]) -> str:
     """Returns the fields of a record as an HTML table for notebooks: self-contained, with all text escaped."""
+    style = "text-align:left;padding:3px 7px"
     rows = "".join(
-        f"<tr><th style='text-align:left'>{escape(field)}</th>"
-        f"<td style='text-align:left'>{escape(value_summary(value))}</td></tr>"
+        f"<tr><th style='{style}'>{escape(field)}</th><td style='{style}'>{escape(value_summary(value))}</td></tr>"
         for field, value in fields
     )
-    return f"<table><caption style='text-align:left'>{escape(name)}</caption><tbody>{rows}</tbody></table>"
+    caption = f"<caption style='{style}'>{escape(name)}</caption>"
+    return f"<table style='border-collapse:collapse'>{caption}<tbody>{rows}</tbody></table>"
 
 
 def parameter_summary(value: Any) -> str:

@@ -79,6 +79,13 @@ def test_weights_are_shaded_and_more_is_named(name, length):
     assert ("100 × 100" in page) == (length == 100)
 
 
+def test_every_cell_has_room_and_its_side_without_a_host_s_style():
+    tree = ET.fromstring(f"<div>{record()._repr_html_()}{RESULTS['observed'](5)._repr_html_()}</div>")
+    styles = [cell.get("style", "") for cell in tree.iter() if cell.tag in ("th", "td") and "".join(cell.itertext())]
+    assert len(styles) > 60
+    assert all("padding:" in style and "text-align:" in style for style in styles)
+
+
 def test_the_chosen_backend_is_shaded():
     plan = regard.plan(*problem())
     (shaded,) = re.findall(r"<th style='text-align:left;background[^>]*>(\w+)<", plan._repr_html_())

@@ -47,6 +47,9 @@ TABLE_STYLE = "border-collapse:collapse;margin:8px 0;font:13px system-ui,sans-se
 CAPTION_STYLE = "text-align:left;caption-side:top;padding:4px 0"
 """The styles of tables and of their captions."""
 
+CELL_STYLE = "text-align:right;padding:3px 7px"
+"""The style of names and numbers, which not every notebook's host gives to tables."""
+
 MAP_READINGS = ("weights", "tile", "rows", "pooled_mean", "received", "entropy")
 """The readings that can be shown as a map, the best one first."""
 
@@ -101,13 +104,12 @@ def _numbered(
         [str(number) for number in range(length)] if labels is None else labels
         for labels, length in zip((rows, columns), matrix.shape, strict=True)
     ]
-    head = "".join(f"<th>{label_html(label)}</th>" for label in sides[1])
+    head = "".join(f"<th style='{CELL_STYLE}'>{label_html(label)}</th>" for label in sides[1])
     decimals = number_decimals(largest)
     lines = (
-        f"<tr><th style='text-align:right'>{label_html(label)}</th>"
+        f"<tr><th style='{CELL_STYLE}'>{label_html(label)}</th>"
         + "".join(
-            f"<td style='text-align:right;{shade(value, largest)}'>{number_text(value, decimals)}</td>"
-            for value in line
+            f"<td style='{CELL_STYLE};{shade(value, largest)}'>{number_text(value, decimals)}</td>" for value in line
         )
         + "</tr>"
         for label, line in zip(sides[0], matrix.tolist(), strict=True)
