@@ -47,8 +47,10 @@ class LinearTracking:
 
     def follow(self, function: Any, args: Any, kwargs: Any, result: Any, within: str) -> None:
         """Records the result of a function of PyTorch; ``within`` is the name of the module that calls it."""
+        if self.follows_paths and not (self._steps.known and isinstance(result, Tensor)):
+            return
         is_known = self._has_step(args) or bool(kwargs and self._has_step(kwargs.values()))
-        if self.follows_paths and not (is_known and isinstance(result, Tensor)):
+        if self.follows_paths and not is_known:
             return
         name = RULES[function][1] if function in RULES else getattr(function, "__name__", "")
         name = name.strip("_")
@@ -77,10 +79,10 @@ class LinearTracking:
     def _has_step(self, arguments: Any) -> bool:
         known = self._steps.known
         for each in arguments:
-            if isinstance(each, (tuple, list)):
-                if self._has_step(each):
+            if id(each) in known:
+                if self.step(each) is not None:
                     return True
-            elif id(each) in known and self.step(each) is not None:
+            elif isinstance(each, (tuple, list)) and self._has_step(each):
                 return True
         return False
 
