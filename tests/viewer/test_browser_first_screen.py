@@ -99,9 +99,11 @@ def test_undo_and_redo_by_keys_and_menu(show):
     shown.page.get_by_role("button", name="Next head (])").click()
     shown.settle()
     shown.show("lines")
+    shown.page.wait_for_url("**#view=lines**")
     changed = shown.call("state")
     shown.press("Control+z")
     assert shown.call("state")["view"] == "pattern"
+    shown.page.wait_for_url("**#view=pattern**")
     shown.press("Control+z")
     assert shown.call("state") == start
     shown.press("Control+Shift+z")

@@ -18,13 +18,18 @@ export class Journal {
   }
 
   undo() {
-    const before = this.history.undo();
-    if (before) this.app.apply(before);
+    this.goTo(this.history.undo());
   }
 
   redo() {
-    const after = this.history.redo();
-    if (after) this.app.apply(after);
+    this.goTo(this.history.redo());
+  }
+
+  /** Shows a state of the history, in the page's address too; null: there is none. */
+  goTo(state) {
+    if (!state) return;
+    this.app.apply(state);
+    if (this.app.options.address) this.addressSoon();
   }
 
   /** Calls a listener with the state and with what is pointed at (or null) after each change; gives what ends that. */
