@@ -443,6 +443,7 @@ def test_dropout_of_the_residual_stream_is_a_part_of_the_run():
     assert added(explain_weight(seen, 2, 2, QUERY, KEY)) < 1e-12
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_adapters_are_a_part_of_the_projections():
     peft = pytest.importorskip("peft")
     model = built("llama")
@@ -451,7 +452,8 @@ def test_adapters_are_a_part_of_the_projections():
     seen = seen_of(model, IDS)
     parts = explain_weight(seen, 2, 2, QUERY, KEY)
     assert added(parts) < 2e-6
-    assert {source.kind for source in parts.sources} == {"embedding", "head", "module"}
+    written = zip(parts.sources, parts.of_query, parts.of_key, strict=True)
+    assert {source.kind for source, *own in written if any(own)} == {"embedding", "head", "module"}
 
 
 def test_a_cross_attention_has_the_writes_of_both_stacks():
