@@ -118,7 +118,7 @@ class Change:
             if to.is_meta:
                 raise ArgumentError("to must have elements; it is on the meta device, which has none")
         elif isinstance(to, Real) and not isinstance(to, bool):
-            if math.isnan(to) or (math.isinf(to) and (self.what != "scores" or to > 0)):
+            if math.isnan(to) or (math.isinf(to) and (self.what != "scores" or float(to) > 0)):
                 raise ArgumentError(f"to must be finite{', or −∞' if self.what == 'scores' else ''}; it is {to}")
             object.__setattr__(self, "to", float(to))
         elif not (isinstance(to, EarlierRun) or callable(to)) or isinstance(to, type):
