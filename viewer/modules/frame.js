@@ -19,7 +19,7 @@ export class Frame {
     sheet.replaceSync(STYLE + WALK_STYLE);
     this.root.adoptedStyleSheets = [sheet];
     this.title = make(element.localName === "main" ? "h1" : "h2"); // a file has no other heading
-    this.texts = make("div", { class: "texts", role: "region", "aria-label": say("texts_region") });
+    this.texts = make("p", { class: "texts", role: "region", "aria-label": say("texts_region") });
     this.facts = make("p", { class: "facts" });
     this.more = make("button", { class: "more", type: "button", text: "\u22ef", "aria-label": say("more"), title: say("more"), "aria-expanded": "false", "aria-controls": "menu" });
     this.menu = make("div", { class: "menu", id: "menu", role: "group", "aria-label": say("more"), hidden: true });
