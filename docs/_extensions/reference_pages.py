@@ -298,9 +298,11 @@ def skipped(app, what, name, value, skip, options):
 
 
 def escaped(app, what, name, value, options, lines):
-    """The docstring of an option is its help on the command line: plain text."""
+    """The docstring of an option is its help on the command line: plain text, also in that of its configuration."""
     if what == "attribute" and not any("`" in line for line in lines):
         lines[:] = [re.sub(r"[*|\\]", r"\\\g<0>", line) for line in lines]
+    elif what == "class" and issubclass(value, Configuration):
+        lines[:] = [line if "`" in line else line.replace("*", r"\*") for line in lines]
 
 
 def untyped(app, what, name, value, options, lines):
