@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from bench.own_process import run_process
+from bench.process_status import status
 from bench.task import Implementation, Task
 from bench.tasks import TASKS
 from regard.kernels.availability import kernels_awaited
@@ -122,12 +123,9 @@ def _reset_peak() -> bool:
 def _status(name: str) -> int:
     """A line of /proc/self/status in bytes; if there is no such file, the peak memory of the process."""
     try:
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
+        return status(name)
     except OSError:
-        pass
-    return _peak_so_far()
+        return _peak_so_far()
 
 
 def _peak_so_far() -> int:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from bench.process_status import status
 from regard.models import TextClassifier, TextClassifierConfig
 from regard.shapes.grid import Grid
 from regard.training.resident_memory import return_large_blocks
@@ -142,20 +143,14 @@ def serve(options: argparse.Namespace) -> None:
     training.step()
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = _resident("VmRSS")
+    before = status("VmRSS")
     training.prepare(options.length)
     loss = training.step()
-    print(_resident("VmHWM") - before, loss, flush=True)
+    print(status("VmHWM") - before, loss, flush=True)
     for _ in sys.stdin:
         started = time.perf_counter()
         training.step()
         print(time.perf_counter() - started, flush=True)
-
-
-def _resident(name: str) -> int:
-    """Bytes that a line of /proc/self/status says."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 class Rival:

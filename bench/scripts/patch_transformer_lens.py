@@ -30,6 +30,7 @@ from transformer_lens.model_bridge.sources import build_bridge_from_module
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import regard
+from bench.process_status import status
 
 VOCABULARY = 1000
 HOOKS = {"output": "z", "weights": "pattern", "values": "v"}
@@ -193,15 +194,9 @@ def print_peak(options: argparse.Namespace) -> None:
     run = work(tool, which, what, clean, corrupted)
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # from now on the peak is that of the run
-    before = resident("VmRSS")
+    before = status("VmRSS")
     run()
-    print((resident("VmHWM") - before) / 1024)
-
-
-def resident(name: str) -> int:
-    """A line of the process's status, in KiB."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:")))
+    print((status("VmHWM") - before) / 2**20)
 
 
 @torch.no_grad()

@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bench.process_status import status
 from regard.nn import NonLocal
 
 MATRICES = 3
@@ -104,13 +105,7 @@ def print_peak(kind: str, channels: int, height: int, width: int) -> None:
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # from now on the peak is that of the run
     before = status("VmRSS")
     run()
-    print(1024 * (status("VmHWM") - before))
-
-
-def status(name: str) -> int:
-    """A line of the process's status, in KiB."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:")))
+    print(status("VmHWM") - before)
 
 
 def available() -> int:

@@ -17,6 +17,7 @@ from torch.distributed.tensor.experimental._attention import _cp_options, contex
 from torch.nn import functional as F
 
 import regard
+from bench.process_status import status
 from regard import distributed, masks, scores
 from regard.distributed import Shards, collectives, exchange
 from regard.shapes.grid import Grid
@@ -47,12 +48,6 @@ def _mask(name: str, length: int) -> masks.Mask | None:
     return made[name]()
 
 
-def _resident(name: str) -> int:
-    """Bytes that a line of /proc/self/status says."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
-
-
 def long_call(rank: int, processes: int, mask: str, what: str, queries: int, keys: int) -> dict[str, float]:
     """One call on a long sequence, of which each process makes its own part.
 
@@ -76,9 +71,9 @@ def long_call(rank: int, processes: int, mask: str, what: str, queries: int, key
     _long_call(mask, what, small, small)
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before, began = _resident("VmRSS"), time.process_time()
+    before, began = status("VmRSS"), time.process_time()
     *tensors, output = _long_call(mask, what, of_queries, of_keys)
-    seconds, peak = time.process_time() - began, _resident("VmHWM") - before
+    seconds, peak = time.process_time() - began, status("VmHWM") - before
     return {
         "seconds": seconds,
         "share": sum(tensor.numel() * tensor.element_size() for tensor in tensors),

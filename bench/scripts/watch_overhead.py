@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import regard
+from bench.process_status import status
 
 READ = regard.Readings(entropy=True, received=True)
 """The default of `regard.watch` but for the peak."""
@@ -145,19 +146,13 @@ def print_peak(way: str, tokens: int, long: int) -> None:
         short = {name: tensor[:, :8] for name, tensor in inputs.items()}
         ways(models, short)[way]()
     gc.collect()
-    peak, before = Path("/proc/self/clear_refs"), resident("VmRSS")
+    peak, before = Path("/proc/self/clear_refs"), status("VmRSS")
     peak.write_text("5", encoding="ascii")  # from now on the peak is that of the run
     clock = clock_of_threads()
     start = clock()
     functions[way]()
     taken = clock() - start
-    print((resident("VmHWM") - before) / 1024, 1e3 * taken)
-
-
-def resident(name: str) -> int:
-    """A line of the process's status, in KiB."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith(f"{name}:")))
+    print((status("VmHWM") - before) / 2**20, 1e3 * taken)
 
 
 @torch.no_grad()
