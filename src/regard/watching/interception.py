@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
 from types import FunctionType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -29,13 +29,14 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from regard.attention.execution import LISTENERS
+from regard.errors import ArgumentError
 from regard.files.fork_lock import ForkLock
 from regard.nn.key_values import SequenceCache
 from regard.tracing.module_calls import OWN_HOOKS
 from regard.watching.families import RECURRENCES
 from regard.watching.handlers import COMPILED_FLEX_NAME, HANDLERS, listen, watched_flex, watched_sdpa
 from regard.watching.hugging_face import ImplementationChoice
-from regard.watching.owners import ModuleNames
+from regard.watching.owners import ModuleNames, refuse_compiled
 from regard.watching.recurrences import recurrent_names, watched_recurrence
 from regard.watching.softmax_tracking import track
 from regard.watching.thread_state import (
@@ -99,6 +100,34 @@ def end(observer: Observer) -> None:
         STATE.returned.clear()
         STATE.padding.clear()
     _INSTALLATION.leave(observer.follows_ends)
+
+
+class ObservingContext(Observer):
+    """An observer that is a context, which can be open only once at a time.
+
+    Attributes:
+        function: the name of the function of `regard` that makes it.
+    """
+
+    function = ""
+
+    def __init__(self, model: nn.Module):
+        super().__init__(model)
+        self._is_open = False
+
+    def __enter__(self) -> Self:
+        if self._is_open:
+            raise ArgumentError(f"this context is open already; call regard.{self.function} again for another one")
+        refuse_compiled(self.names.modules)
+        begin(self)
+        self._is_open = True
+        return self
+
+    def _close(self) -> None:
+        """Stops observing, if the context is open."""
+        if self._is_open:
+            self._is_open = False
+            end(self)
 
 
 @wraps(HAS_TORCH_FUNCTION)

@@ -5,12 +5,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 from torch import nn
 
 from regard.attention.changed_pairs import Elements
-from regard.errors import ArgumentError, KindError, RegardError, UnseenError
+from regard.errors import KindError, RegardError, UnseenError
 from regard.names.answered import answered
 from regard.names.counted import counted
 from regard.names.missing_names import hinted
@@ -22,9 +22,9 @@ from regard.watching.changed_call import CallOfChange, Target
 from regard.watching.coverage import Coverage
 from regard.watching.earlier_elements import EarlierElements, call_of_run
 from regard.watching.intercepted_call import InterceptedCall
-from regard.watching.interception import begin, end
-from regard.watching.owners import Owner, refuse_compiled
-from regard.watching.thread_state import Observer, is_apart
+from regard.watching.interception import ObservingContext
+from regard.watching.owners import Owner
+from regard.watching.thread_state import is_apart
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ChangedCall:
 
 
 @hinted
-class Intervention(Observer):
+class Intervention(ObservingContext):
     """The context of `intervene`.
 
     Attributes:
@@ -74,13 +74,13 @@ class Intervention(Observer):
         <1 changed call of MultiheadAttention>
     """
 
+    function = "intervene"
     is_changing = True
 
     def __init__(self, model: nn.Module, changes: Sequence[Change]):
         super().__init__(model)
         self.model, self.changes = model, tuple(changes)
         self.calls: list[ChangedCall] = []
-        self._is_open = False
         self._forwards = 0
         self._counts: dict[str, int] = {}  # the calls of each module in this forward pass
         self._positions = SequencePositions()
@@ -91,18 +91,8 @@ class Intervention(Observer):
         self._lengths: dict[tuple[int, str], int] = {}  # by the identity of a change, and its axis
         self._unfused = self._modules_without_fast_paths()
 
-    def __enter__(self) -> Self:
-        if self._is_open:
-            raise ArgumentError("this context is open already; call regard.intervene again for another one")
-        refuse_compiled(self.names.modules)
-        begin(self)
-        self._is_open = True
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if self._is_open:
-            self._is_open = False
-            end(self)
+        self._close()
         if kind is not None or not self.changes:
             return
         if not self._layers_seen or any(change.layer is None for change in self.changes):

@@ -4,6 +4,7 @@ There are two users: `regard.watching.residual_stream` follows the outputs of he
 `regard.watching.write_tracking` all that is written to the residual stream to queries and keys.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ _PRODUCTS = frozenset(("mul", "multiply", "rmul", "imul"))
 _QUOTIENTS = frozenset(("div", "divide", "true_divide", "truediv", "itruediv"))
 
 
-class LinearTracking:
+class LinearTracking(ABC):
     """The steps of all tensors of one thread's models; this base class follows functions that are linear everywhere.
 
     Attributes:
@@ -128,21 +129,22 @@ class LinearTracking:
         else:
             self._steps.put(tensor, step)
 
+    @abstractmethod
     def _mapped(self, name: str, function: Any, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:
         """Returns the step of a linear map or of a normalization; None: the function is neither."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _sum(self, output: Tensor, terms: Terms) -> LinearStep | None:
-        raise NotImplementedError
+        """Returns the step of a sum; None if no term has one."""
 
+    @abstractmethod
     def _factor(self, factor: Any, tensor: Tensor, output: Tensor) -> "float | Tensor | None":
         """Returns the factor of a tensor; None if it is not constant."""
-        raise NotImplementedError
 
     def _other(self, name: str, function: Any, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:
         """Returns the step of another function's result."""
         return None
 
+    @abstractmethod
     def _unknown(self, name: str, args: Any, output: Tensor, within: str) -> LinearStep | None:
         """Handles the result of a function that is not linear."""
-        raise NotImplementedError

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,11 +32,11 @@ from regard.watching.coverage import Coverage
 from regard.watching.families import maps_of_heads
 from regard.watching.generation import Generation, JoinedPart
 from regard.watching.intercepted_call import InterceptedCall
-from regard.watching.interception import begin, end
-from regard.watching.owners import Owner, refuse_compiled
+from regard.watching.interception import ObservingContext
+from regard.watching.owners import Owner
 from regard.watching.projections import Projections
 from regard.watching.residual_stream import ResidualStream
-from regard.watching.thread_state import Observer, is_apart, without_mode
+from regard.watching.thread_state import is_apart, without_mode
 from regard.watching.token_ids import TokenIds, token_axis
 from regard.watching.write_tracking import WriteTracking
 
@@ -45,7 +45,7 @@ CALLS_LIMIT = 12
 
 
 @hinted
-class Watch(Observer):
+class Watch(ObservingContext):
     """The context of `watch`, and the attention calls in it.
 
     Attributes:
@@ -65,6 +65,8 @@ class Watch(Observer):
         >>> [record.keys.tokens for record in seen.records(["a", "b", "c"], ["w", "x", "y", "z"])]
         [('a', 'b', 'c'), ('w', 'x', 'y', 'z')]
     """
+
+    function = "watch"
 
     def __init__(
         self,
@@ -86,7 +88,6 @@ class Watch(Observer):
         self._token_ids = TokenIds(self.names.modules)
         self._coverage = Coverage(self.names)
         self._history = CallHistory()
-        self._is_open = False
         self._parts: dict[int, int] = {}  # by the identity of the module
         self._reader = CallReader(read, alone=self._keep or norms or self._outputs)
         self._writes = WriteTracking() if inputs else None
@@ -95,18 +96,8 @@ class Watch(Observer):
             stream = ResidualStream() if self._outputs else None
             self._projections = Projections(self.names.names, norms, stream, self._writes)
 
-    def __enter__(self) -> Self:
-        if self._is_open:
-            raise ArgumentError("this context is open already; call regard.watch again for another one")
-        refuse_compiled(self.names.modules)
-        begin(self)
-        self._is_open = True
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
-        if self._is_open:
-            self._is_open = False
-            end(self)
+        self._close()
         if kind is None:
             self._deliver()
             self._coverage.tell(self._layers, bool(self.calls))
