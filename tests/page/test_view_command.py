@@ -73,7 +73,7 @@ def test_hostile_text_stays_text(view):
     assert code == 0, error
     page = path.read_text()
     assert "<img" not in page
-    assert page.count("</script>") == 2
+    assert page.count("</script>") == 3
     with pytest.warns(MissingGlyphWarning, match=r"U\+2407.* U\+1F98A"):  # Matplotlib's fonts have neither
         path, code, _, error = view("classify", hostile, "a.svg")
     assert code == 0, error

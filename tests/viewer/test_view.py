@@ -1,9 +1,12 @@
 """A view: what it accepts and refuses, the files that it writes, and its frame in a notebook."""
 
+import base64
+import hashlib
 import html
 import json
 import re
 import xml.etree.ElementTree as ET
+import zlib
 
 import numpy as np
 import pytest
@@ -93,12 +96,21 @@ def test_files_and_suffixes(tmp_path):
 
 
 def test_the_policy_of_a_file():
-    """Nothing may be loaded, and only the two inline blocks that the file has may run and style."""
+    """Nothing may be loaded; only the loader, the module that it unpacks, and the one style may run and style."""
     page = View(documents.alignment()[0]).to_html()
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)[1]
-    assert policy.startswith("default-src 'none'; ")
-    assert "unsafe" not in policy
-    assert "http" not in policy
+    loader = re.search(r'<script type="module">(.*?)</script>', page, re.S)[1]
+    module = zlib.decompress(base64.b64decode(re.search(r'id="module">([^<]*)</script>', page)[1])).decode()
+    style = re.search("<style>(.*?)</style>", page, re.S)[1]
+    one, other, third = (
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for text in (loader, module, style)
+    )
+    assert policy == (
+        f"default-src 'none'; script-src {one} {other}; style-src {third}; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    assert module.startswith(module_path().read_text(encoding="utf-8"))
     assert re.findall(r'(?:src|href)="([^"]*)"', page.partition("<script")[0]) == ["data:,"]
 
 

@@ -7,7 +7,9 @@ import html
 LANGUAGE_TAGS = {"en": "en", "zh": "zh-Hans"}
 
 
-def html_document(title: str, style: str, body: str, *, script: str = "", language: str = "en") -> str:
+def html_document(
+    title: str, style: str, body: str, *, script: str = "", inserted: str = "", language: str = "en"
+) -> str:
     """Returns a document: scripts and styles run only if they have the hash that its content security policy names.
 
     Args:
@@ -15,9 +17,11 @@ def html_document(title: str, style: str, body: str, *, script: str = "", langua
         style: the style sheet; attributes ``style`` in the body have no effect.
         body: the HTML of the body, in which all texts are escaped.
         script: an ES module at its end; "": none.
+        inserted: the text of a script that the module inserts; "": none.
         language: ``"en"`` or ``"zh"``.
     """
-    sources = f"script-src '{_hash(script)}'; " if script else ""
+    hashes = " ".join(f"'{_hash(text)}'" for text in (script, inserted) if text)
+    sources = f"script-src {hashes}; " if hashes else ""
     policy = (
         f"default-src 'none'; {sources}style-src '{_hash(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
     )

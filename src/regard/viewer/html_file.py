@@ -4,22 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
 from regard.records.html_document import html_document
+from regard.viewer.encoding import packed
 
 PAGE_STYLE = (
     "html,body{margin:0;height:100%}body{background:Canvas;color:CanvasText}"
-    "#viewer{height:100vh;height:100dvh}noscript{display:block;padding:1em;font:1rem system-ui,sans-serif}"
+    "#viewer{height:100vh;height:100dvh}noscript{display:block}noscript,p{padding:1em;font:1rem system-ui,sans-serif}"
     "@media print{#viewer{height:auto}}"
+)
+
+NO_SCRIPT = 'This view of attention weights needs JavaScript. <span lang="zh-Hans">此注意力视图需要 JavaScript。</span>'
+OLD_BROWSER = (
+    "This browser is too old for this page: it cannot unpack it (DecompressionStream is missing). "
+    '<span lang="zh-Hans">此浏览器版本过旧，无法解压本页（缺少 DecompressionStream）。</span>'
 )
 
 START_SCRIPT = """
 const regardInput = JSON.parse(document.getElementById("input").textContent);
 mount(document.getElementById("viewer"), regardInput.payload, { ...regardInput.options, address: true });
 """
+
+LOADER = """
+if (typeof DecompressionStream === "undefined") {
+  document.getElementById("old-browser").hidden = false;
+} else {
+  const bytes = Uint8Array.from(atob(document.getElementById("module").textContent), (one) => one.charCodeAt(0));
+  const script = document.createElement("script");
+  script.type = "module";
+  script.textContent = await new Response(
+    new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  document.body.append(script);
+}
+"""
+"""Inserts the script that a page has compressed. The policy names the hash of its text, so that no other can run."""
 
 
 def module_path() -> Path:
@@ -65,15 +87,24 @@ def module_text() -> str:
 def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
     """Returns a whole page: the module, the payload, and a content security policy that allows these alone.
 
-    The payload is a block of JSON without ``<``, ``>`` or ``&``, so that no text can end the block; scripts and styles
-    run only if they have the hash that the policy names, and nothing can be loaded.
+    The module is compressed, and a loader inserts it. The payload is a block of JSON without ``<``, ``>`` or ``&``, so
+    that no text can end the block; scripts and styles run only if they have the hash that the policy names, and nothing
+    can be loaded.
     """
+    script = module_text() + START_SCRIPT
     body = (
-        '<main id="viewer"></main>\n<noscript>This view of attention weights needs JavaScript.</noscript>\n'
+        f'<noscript>{NO_SCRIPT}</noscript>\n<p id="old-browser" hidden>{OLD_BROWSER}</p>\n<main id="viewer"></main>\n'
         f'<script type="application/json" id="input">{inert_json({"payload": payload, "options": options})}</script>\n'
+        f'<script type="text/plain" id="module">{_compressed(script)}</script>\n'
     )
-    script, language = "\n" + module_text() + START_SCRIPT, options.get("language", "en")
-    return html_document(str(payload["title"]), PAGE_STYLE, body, script=script, language=language)
+    language = options.get("language", "en")
+    return html_document(str(payload["title"]), PAGE_STYLE, body, script=LOADER, inserted=script, language=language)
+
+
+@lru_cache(maxsize=1)
+def _compressed(script: str) -> str:
+    """Returns a script as pages carry it: the same bytes each time, compressed once."""
+    return packed(script.encode("utf-8"))
 
 
 def inert_json(value: Any) -> str:
