@@ -9,6 +9,7 @@ from regard.attention import Attended
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.records import AttentionRecord, Document, TokenAxis
 from regard.viewer import View
+from regard.viewer.view import views_of
 
 LAYERS, BATCH, HEADS, LENGTH, KEYS = 2, 3, 5, 7, 11
 TOKENS = [f"t{number}" for number in range(LENGTH)]
@@ -183,6 +184,23 @@ def test_the_title_says_which_of_several_sequences_is_shown(model):
         assert len(view.document.records[0].queries) == 7
     assert View(watched, title="mine").document.title == "mine"
     assert len(View(watched.document(list("abcde"), sequence=0)).document.records[0].queries) == 5
+
+
+def test_what_a_watch_keeps_of_a_short_text_is_shown_as_what_it_reads(model, monkeypatch):
+    x = torch.randn(1, 5, 8)
+    with torch.no_grad(), regard.watch(model, keep=True) as kept:
+        model(x)
+    with torch.no_grad(), regard.watch(model, read="view") as read:
+        model(x)
+    for one, other in ((kept, read), (kept.calls[1], read.calls[1])):
+        for record, expected in zip(View(one).document.records, View(other).document.records, strict=True):
+            assert record.weights is not None
+            np.testing.assert_allclose(record.weights, expected.weights, rtol=0, atol=2e-7)
+    walking = View(kept, steps=[(1, 0)]).document
+    assert views_of(walking)[0] == "pattern"
+    assert {*views_of(View(read).document)} | {"walk"} == {*views_of(walking)}
+    monkeypatch.setattr("regard.viewer.contents.MOST_READ", sum(record.weights.size for record in walking.records) - 1)
+    assert views_of(View(kept).document)[0] == "long"
 
 
 def test_a_watch_without_weights_names_the_reading_to_ask_for(model):

@@ -44,6 +44,9 @@ from regard.watching import AttentionCall, Watch
 from regard.watching.call_records import ProblemTiles, numbered_records, shared_by
 from regard.watching.weight_sources import score_parts
 
+MOST_READ = 2**21
+"""The most weights of all records together that are read from tiles, so that a view of them is a small file."""
+
 OUTPUT_FIELDS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
 """The fields of a model output of transformers that hold weights."""
 
@@ -153,7 +156,21 @@ def as_document(
     if not isinstance(content, Watch) and steps:
         raise ArgumentError(f"steps must be of a result of regard.watch: {STEPS_USAGE}")
     document = _document(content, TokenLabels() if labels is None else labels, steps)
+    if isinstance(content, (Watch, AttentionCall)):
+        document = replace(document, records=_with_short_weights(document.records))
     return document if title is None else replace(document, title=title)
+
+
+def _with_short_weights(records: tuple[AttentionRecord, ...]) -> tuple[AttentionRecord, ...]:
+    """Returns the records with the weights of their tiles, as after ``watch(keep=True)``, if all of them are few."""
+    if sum(record.heads * len(record.queries) * len(record.keys) for record in records) > MOST_READ:
+        return records
+    return tuple(
+        replace(record, weights=record.source.tile((0, len(record.queries)), (0, len(record.keys))))
+        if record.weights is None and record.source is not None
+        else record
+        for record in records
+    )
 
 
 def _pairs(steps: Any) -> list[tuple[int, int]]:

@@ -62,7 +62,8 @@ class View:
               queries, keys]`` are stacked layers;
             - a list or tuple of such tensors or arrays, one for each layer, as ``outputs.attentions``. So a tensor
               ``[layers, heads, queries, keys]`` is ``View(list(weights), tokens)``;
-            - the result of `regard.watch`, or one of its calls; without tokens its positions have numbers. The last of
+            - the result of `regard.watch`, or one of its calls; without tokens its positions have numbers. After
+              ``keep=True`` the weights are read if they are few, at most 2 million of all layers together. The last of
               several forward passes or generated texts is shown, as the title says;
               ``View(watched.document(tokens, sequence=0))`` shows another;
             - an `Observed` or `Attended` with weights, an `Explanation`, a prediction, or the result of `regard.patch`;
