@@ -1,4 +1,4 @@
-"""Records of one attention on several texts are told apart by their texts, and no text is called the same."""
+"""Several texts are a list, and each has its own views at the layer and head that are chosen."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from regard.viewer.static_pictures import figure
 TEXTS = (
     "the animal did not cross because it was too tired",
     "the animal did not cross because it was too wide",
-    "a trophy did not fit because it was too large now",
+    "a brown trophy did not fit because it was too large",
 )
 
 
@@ -20,25 +20,65 @@ def record(text, layer=0):
     return AttentionRecord(f"{text[:9]}: layers.{layer}", layer, "self", axis, axis, weights)
 
 
-def plain(text):
-    return text.replace("\u2068", "").replace("\u2069", "")
+@pytest.fixture
+def texts(show):
+    """A view of three texts, and the entries of its list."""
+
+    def opened(**options):
+        records = tuple(record(text, layer) for text in TEXTS for layer in range(2))
+        shown = show(View(Document("x", records), layer=0, head=0), **options)
+        return shown, shown.page.get_by_role("option").and_(shown.page.locator(".textlist > *"))
+
+    return opened
 
 
-def test_rows_and_choices_name_the_text(show):
-    shown = show(View(Document("x", tuple(record(text, layer) for text in TEXTS for layer in range(2)))))
-    names = ["the animal … tired", "the animal … wide", "a trophy did not …"]
+@pytest.mark.parametrize("width", [1440, 400, 320])
+def test_texts_are_a_list_and_layers_are_layers(texts, width):
+    shown, entries = texts(size=(width, 800))
+    words = [entry.removeprefix(str(number)) for number, entry in enumerate(entries.all_text_contents(), 1)]
+    assert words == list(TEXTS) if width > 1000 else words[0].endswith("too tired") and words[1].endswith("too wide")
+    assert entries.locator("b").all_text_contents() == ["tired", "wide"]  # no other text is like the third
     choices = shown.page.locator("select[aria-label=Layer] option").all_text_contents()
-    assert [plain(choice) for choice in choices] == [
-        f"layer {layer} · text {number}: {name}" for number, name in enumerate(names, 1) for layer in range(2)
-    ]
+    assert choices == ["layer 0", "layer 1"]
     assert shown.page.locator(".facts").text_content() == "3 texts × 2 layers × 2 heads"
+    assert shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_layer_head_and_asking_word_stay_with_another_text(texts):
+    shown, entries = texts()
+    shown.call("set", {"record": 1, "head": 1, "locked": [6]})
+    shown.settle()
+    entries.nth(0).focus()
+    shown.press("ArrowDown")
+    state = shown.call("state")
+    assert (state["record"], state["head"], state["locked"]) == (3, 1, [6])
+    assert [entry.get_attribute("aria-selected") for entry in entries.all()] == ["false", "true", "false"]
+    assert shown.page.evaluate("location.hash").startswith("#view=pattern&record=3&head=1")
+    shown.press("End")  # "it" is one word later in the third text
+    assert shown.call("state")["locked"] == [TEXTS[2].split().index("it")]
+    shown.call("undo")
+    shown.settle()
+    assert shown.call("state")["record"] == 3
+    shown.call("set", {"locked": [TEXTS[1].split().index("wide")]})
+    shown.settle()
+    entries.nth(0).click()
+    shown.settle()
+    assert shown.call("state")["locked"] == []  # the first text has no "wide"
+
+
+def test_each_text_has_its_own_grid(texts):
+    shown, entries = texts()
     shown.show("grid")
-    assert plain(shown.page.locator(".sentence").text_content()).startswith("4 heads on 3 texts: ")
-    written = plain(shown.words)
-    assert all(f"text {number}: {name}" in written for number, name in enumerate(names, 1))
-    assert "text 2: the animal … wide" in plain(shown.hover(row=3, column=1))
-    shown.show("grid", order="entropy")
-    assert "text 1" in plain(shown.words)
+    assert shown.page.locator(".sentence").text_content().startswith("4 heads read the same text")
+    entries.nth(2).click()
+    shown.settle()
+    shown.click(row=5, column=1)
+    state = shown.call("state")
+    assert (state["view"], state["record"], state["head"]) == ("pattern", 5, 1)
+    assert "trophy" in shown.words
+    shown.page.get_by_role("button", name="Next head").click()
+    shown.settle()
+    assert shown.call("state")["record"] == 4  # the heads of the same text, from its first
 
 
 @pytest.mark.parametrize("texts", [TEXTS[:1], TEXTS[:1] * 2])

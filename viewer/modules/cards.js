@@ -167,7 +167,7 @@ export class Cards {
     const { frame } = this.app;
     const foot = { x: room.width - 240, y: room.height - 76, width: 240, height: 76 };
     const seen = [this.pictureBox(), ...[frame.title, frame.texts, frame.bar, frame.tabs, frame.sentence].map((element) => this.target({ element })),
-      { x: 0, y: frame.stage.offsetTop + frame.stage.offsetHeight - this.app.legendHeight, width: 0.4 * room.width, height: this.app.legendHeight }];
+      { x: frame.stage.offsetLeft, y: frame.stage.offsetTop + frame.stage.offsetHeight - this.app.legendHeight, width: 0.4 * room.width, height: this.app.legendHeight }];
     const placed = [];
     for (const card of cards) {
       const size = { width: card.element.offsetWidth, height: card.element.offsetHeight };
@@ -187,7 +187,7 @@ export class Cards {
     const { left = 0 } = app.view.geometry(app);
     const size = app.view.size(app);
     const x = app.view.name === "pattern" ? Math.max(0, left - 90) : 0;
-    return { x, y: app.frame.stage.offsetTop + TOP, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
+    return { x: x + app.frame.stage.offsetLeft, y: app.frame.stage.offsetTop + TOP, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
   }
 
   /** A veil with holes over the targets, their frames, and lines from the cards. */

@@ -26,7 +26,7 @@ export class Controls {
   record() {
     const { app } = this;
     if (app.view.name === "walk" && !app.options.fetchSteps) return null;
-    const shown = app.records.filter((record) => app.view.shows(record));
+    const shown = app.recordsOfText.filter((record) => app.view.shows(record));
     const options = shown.map((record) => [record.number, recordName(record, app.records), `${record.label} \u00b7 ${record.entry.name}`]);
     return options.length > 1 ? choice(say("layer"), app.state.record, options, (value) => app.set({ record: Number(value), locked: [] })) : null;
   }

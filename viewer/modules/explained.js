@@ -58,11 +58,11 @@ function ofShades(app, pair, names) {
 
 function ofGrid(app) {
   const at = (row, column) => app.view.place(app, { row, column });
-  const last = app.records.length - 1;
+  const [first, last] = [app.recordsOfText[0], app.recordsOfText.at(-1)].map((record) => record.number);
   return [
-    { title: say("cardHead"), text: say("cardThumbnail"), box: at(0, 0) },
-    { title: say("cardLayers"), text: say("cardLayersText"), box: around(at(0, 0), at(last, 0)) },
-    { title: say("cardSide"), text: say("cardSideText"), box: around(at(0, 0), at(0, app.records[0].heads - 1)) },
+    { title: say("cardHead"), text: say("cardThumbnail"), box: at(first, 0) },
+    { title: say("cardLayers"), text: say("cardLayersText"), box: around(at(first, 0), at(last, 0)) },
+    { title: say("cardSide"), text: say("cardSideText"), box: around(at(first, 0), at(first, app.records[first].heads - 1)) },
   ];
 }
 

@@ -37,11 +37,13 @@ export class Frame {
     this.help = make("p", { class: "help", id: "help" });
     this.what = make("button", { class: "what", type: "button", text: say("whatIsThis"), "aria-pressed": "false" });
     this.cards = make("div", { class: "cards", hidden: true });
+    this.list = make("div", { class: "textlist", role: "listbox", "aria-label": say("textList"), hidden: true });
     this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
       make("header", {}, this.title, this.texts, this.facts, this.more),
-      make("div", { class: "row" }, this.bar, this.tabs),
-      make("div", { class: "telling" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
-      this.stage, make("footer", {}, this.help), this.readout, this.menu, this.tip, this.cards);
+      make("div", { class: "body" }, this.list, make("div", { class: "main" },
+        make("div", { class: "row" }, this.bar, this.tabs),
+        make("div", { class: "telling" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
+        this.stage, make("footer", {}, this.help))), this.readout, this.menu, this.tip, this.cards);
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);
     this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
@@ -125,6 +127,6 @@ export class Frame {
     const bottom = this.stage.offsetTop + this.stage.offsetHeight;
     const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
       Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
-    this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
+    this.tip.style.transform = `translate(${Math.round(right + this.stage.offsetLeft)}px, ${Math.round(down)}px)`;
   }
 }

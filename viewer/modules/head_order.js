@@ -42,7 +42,7 @@ export function captionOf(record, head, order, brief) {
  * Of decoded records.
  */
 export function headGroups(records, order) {
-  const heads = records.flatMap((record, row) => Array.from({ length: record.heads }, (_, column) => ({ row, column, record })));
+  const heads = records.flatMap((record) => Array.from({ length: record.heads }, (_, column) => ({ row: record.number, column, record })));
   if (order === "does") return byPattern(heads);
   const [valueOf, ascending] = order === "loss" ? [lossChange, -1] : [relativeEntropy, 1];
   const valued = heads.map((head) => ({ ...head, value: valueOf(head.record, head.column) }));

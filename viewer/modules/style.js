@@ -51,6 +51,21 @@ button:hover:enabled { border-color: var(--muted); }
 .menu label:has(input) { justify-content: flex-start; }
 .menu .group { gap: 4px; }
 .menu .group button { flex: 1; }
+.body { display: flex; flex: 1 1 auto; min-height: 0; flex-direction: column; }
+.main { display: flex; flex: 1 1 auto; min-width: 0; min-height: 0; flex-direction: column; }
+.textlist { display: flex; flex: none; gap: 4px; overflow: auto; padding: 4px 16px; overscroll-behavior: contain; scrollbar-width: thin; }
+.textlist[hidden] { display: none; }
+.textlist [role="option"] { flex: none; display: flex; gap: 8px; max-width: 208px; padding: 4px 8px; border: 1px solid transparent; border-radius: 6px;
+  color: var(--muted); line-height: 18px; cursor: pointer; }
+.textlist bdi { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2; overflow: hidden; overflow-wrap: anywhere; }
+.textlist b { color: var(--text); font-weight: 650; }
+.textlist .number { font-variant-numeric: tabular-nums; }
+.textlist [role="option"]:hover { color: var(--text); border-color: var(--border); }
+.textlist [aria-selected="true"] { background: var(--surface); border-color: var(--border); color: var(--text); }
+.listed .body { flex-direction: row; }
+.listed .textlist { flex-direction: column; width: 240px; padding: 8px 0 8px 16px; }
+.listed .textlist [role="option"] { max-width: none; }
+.listed .textlist bdi { -webkit-line-clamp: 3; }
 .stage { position: relative; flex: 1 1 auto; min-height: 240px; }
 .scroll { position: absolute; inset: 0; overflow: auto; }
 .space { position: absolute; left: 0; top: 0; pointer-events: none; }
@@ -84,7 +99,7 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
 .error { padding: 16px; }
 .narrow { min-height: 700px; }
-.narrow header, .narrow .row, .narrow .telling, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow header, .narrow .row, .narrow .textlist, .narrow .telling, .narrow footer { padding-left: 12px; padding-right: 12px; }
 .narrow header, .narrow .row, .narrow footer { padding-left: 12px; padding-right: 12px; }
 .narrow header { padding-right: 60px; }
 .narrow .tabs { margin-left: 0; }
@@ -101,14 +116,14 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 @media print {
   :host { height: auto; overflow: visible; color-scheme: light; print-color-adjust: exact; }
   .viewer { height: auto !important; min-height: 0; overflow: visible; break-inside: avoid; }
-  .row, .more, .menu, .tip, .help, .what, .cards { display: none !important; }
+  .row, .more, .textlist, .menu, .tip, .help, .what, .cards { display: none !important; }
   .texts, .readout { max-height: none; overflow: visible; }
   .scroll { position: static; overflow: visible; }
   .space { display: none; }
   canvas { position: static; max-width: 100%; height: auto !important; }
 }
 @media (forced-colors: active) {
-  .tabs button[aria-selected="true"] { border: 2px solid Highlight; }
+  .tabs button[aria-selected="true"], .textlist [aria-selected="true"] { border: 2px solid Highlight; }
   .cards .target, .cards .lead { stroke: Highlight; }
   .heads button[aria-pressed="true"] { border: 2px solid Highlight; }
   canvas { forced-color-adjust: none; }

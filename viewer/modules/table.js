@@ -10,6 +10,9 @@ import { quoted } from "./text.js";
 /** Kinds of cells of a table. */
 export const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
 
+/** The positions of an axis that are rows or columns of a table. */
+export const shownGroups = (axis, { words, hideSpecial }) => axis.groups(words).filter((group) => !(hideSpecial && axis.isSpecial(group)));
+
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
  * Merging adds the columns of a word and averages its rows, so that rows that sum to 1 still do. A query that sees no key
@@ -17,8 +20,7 @@ export const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
  */
 export class Table extends Cells {
   constructor(record, head, options) {
-    const shown = (axis) => axis.groups(options.words).filter((group) => !(options.hideSpecial && axis.isSpecial(group)));
-    const [rowGroups, columnGroups] = [shown(record.queries), shown(record.keys)];
+    const [rowGroups, columnGroups] = [shownGroups(record.queries, options), shownGroups(record.keys, options)];
     const measure = Object.hasOwn(record.measures, options.measure) ? options.measure : "weights";
     super(rowGroups.length, columnGroups.length, record.signed || measure === "contributions");
     this.record = record;

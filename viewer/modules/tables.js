@@ -53,7 +53,7 @@ export class Tables {
   /** Whether what every head does is known; else some more of it is found, for a moment, and a new picture is asked for. */
   allRead() {
     const start = performance.now();
-    const { records } = this.app;
+    const records = this.app.recordsOfText;
     if (this.readOf !== records) [this.readOf, this.read, this.readUntil] = [records, 0, 0];
     if (start - this.readUntil < PAUSE && this.read < records.length) return false;
     for (; this.read < records.length; this.read += 1) {

@@ -17,12 +17,13 @@ import { legendHeight } from "./legend.js";
 import { firstView } from "./opening.js";
 import { TOP, paint } from "./picture.js";
 import { Player } from "./player.js";
-import { factsOf, recordName } from "./record_names.js";
+import { factsOf, recordName, textName, textsOf } from "./record_names.js";
 import { SCALES } from "./scales.js";
 import { FIELDS, checkedState, distinct, initialState } from "./state.js";
 import { Selection } from "./selection.js";
 import { featured, selectionText, sentenceOf } from "./sentence.js";
 import { StepsData } from "./steps_data.js";
+import { TextList } from "./text_list.js";
 import { Tables } from "./tables.js";
 import { shortText, visibleText } from "./text.js";
 import { LIGHT, DARK, forcedTheme } from "./themes.js";
@@ -58,6 +59,7 @@ export class Viewer {
     this.readTheme();
     this.menu = new Menu(this);
     this.cards = new Cards(this);
+    this.list = new TextList(this);
     this.input = new Input(this);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.frame.scroller);
@@ -99,7 +101,7 @@ export class Viewer {
   /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
   async open(number) {
     const { records } = this;
-    const found = await chooseFirst(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
+    const found = await chooseFirst(records.filter((record) => (number === undefined ? !record.entry.text : record.number === number) && this.fits(record)));
     if (!found || this.chosen || this.records !== records) return;
     Object.assign(this.state, { record: found.record, head: found.head });
     this.chosen = true;
@@ -127,6 +129,16 @@ export class Viewer {
 
   get record() {
     return this.records[this.state.record];
+  }
+
+  /** The number of the chosen text, from 0; 0 where there is one. */
+  get text() {
+    return this.record?.entry.text ?? 0;
+  }
+
+  /** The records of the chosen text. */
+  get recordsOfText() {
+    return textsOf(this.records)?.[this.text] ?? this.records;
   }
 
   get view() {
@@ -303,6 +315,7 @@ export class Viewer {
     if (this.stopped.signal.aborted || this.current() !== shown) return;
     this.frame.bar.replaceChildren(...new Controls(this).build());
     this.frame.showBeside(this.view.beside(this));
+    this.list.build();
     this.menu.build();
     this.frame.restoreFocus(focus);
     this.frame.canvas.setAttribute("aria-label", `${say(/** @type {any} */ (this.view.name))}: ${this.heading()}`);
@@ -336,8 +349,8 @@ export class Viewer {
   heading() {
     if (this.view.name === "walk") return shortText(this.steps[this.state.steps].entry.name, 80);
     if (this.view.name === "numbers") return this.grids[this.state.grid].entry.title;
-    if (this.view.name === "grid") return say("eachHead", { what: factsOf(this.records) });
-    return `${this.recordText(this.record)} \u00b7 ${this.view.headText(this)}`;
+    if (this.view.name === "grid") return [textName(this.record, this.records), say("eachHead", { what: factsOf(this.recordsOfText) })].filter(Boolean).join(" \u00b7 ");
+    return [textName(this.record, this.records), this.recordText(this.record), this.view.headText(this)].filter(Boolean).join(" \u00b7 ");
   }
 
   // --- drawing ---
@@ -355,6 +368,8 @@ export class Viewer {
     if (!this.ready || !this.view) return;
     this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
     this.frame.box.classList.toggle("slim", this.frame.box.clientWidth < 760);
+    this.frame.box.classList.toggle("listed", this.frame.box.clientWidth >= 840 && textsOf(this.records) !== null);
+    this.list.build();
     const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
     const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - TOP - this.legendHeight) });

@@ -220,6 +220,26 @@ class Document:
         if not self.records and not self.steps and not texts and not self.grids:
             raise ArgumentError("records must not be empty where there are no steps, grids and texts")
 
+    @property
+    def text_numbers(self) -> tuple[int, ...] | None:
+        """The number of each record's text, from 0, where one model read several texts; None for one.
+
+        Records of one module are of as many texts; so are records of one layer and kind whose tokens all differ.
+        """
+        for by_name in (True, False):
+            groups: dict[tuple[object, ...], list[AttentionRecord]] = {}
+            numbers = []
+            for one in self.records:
+                key = (one.layer, one.kind, type(one.queries), type(one.keys), one.name if by_name else "")
+                groups.setdefault(key, []).append(one)
+                numbers.append(len(groups[key]) - 1)
+            if len({len(group) for group in groups.values()}) != 1 or max(numbers) == 0:
+                continue
+            tokens = [{(one.queries.labels, one.keys.labels) for one in group} for group in groups.values()]
+            if by_name or all(len(texts) == max(numbers) + 1 for texts in tokens):
+                return tuple(numbers)
+        return None
+
     def _repr_html_(self) -> str:
         texts = "".join(
             f"<div><b>{escape(name)}</b> <bdi>{escape(text[:LONGEST_LINE])}</bdi></div>" for name, text in self.texts

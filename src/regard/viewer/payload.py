@@ -82,6 +82,8 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
     axes, masks = _Shared(axis_payload), _Shared(packed_bits)
     whole = carried_whole(document.records)
     entries = [_record(record, axes, masks, number in whole) for number, record in enumerate(document.records)]
+    for entry, text in zip(entries, document.text_numbers or (), strict=False):
+        entry["text"] = text
     left = budget_bytes - sum(len(entry["codes"]["data"]) for entry in entries if entry["codes"])
     for number in sorted(whole):
         left -= _add_exact(entries[number], document.records[number], left)

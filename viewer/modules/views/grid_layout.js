@@ -3,7 +3,7 @@
 import { headGroups } from "../head_order.js";
 import { textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
-import { differInKind, kindText, textName } from "../record_names.js";
+import { differInKind, kindText } from "../record_names.js";
 
 /** The heights of a caption, of a name above a map and of a group's heading, in pixels. */
 const [CAPTION_HEIGHT, NAME_HEIGHT, TITLE_HEIGHT] = [15, 15, 26];
@@ -70,7 +70,7 @@ function numbersOf(records, heads) {
 function inLines(records, area) {
   const heads = Math.max(...records.map((record) => record.heads));
   const several = differInKind(records);
-  const nameOf = (record) => [several ? kindText(record) : "", textName(record, records)].filter(Boolean).join(" \u00b7 ");
+  const nameOf = (record) => (several ? kindText(record) : "");
   const names = records.map((record) => textWidth(nameOf(record), { size: 11 }));
   const left = Math.min(Math.max(LAYER_NAMES, area.width * 0.22), 24 + Math.max(LAYER_NAMES - 24, ...names));
   const lines = records.map((record) => ({ title: record.entry.layer, subtitle: nameOf(record), records: [record] }));
@@ -145,12 +145,12 @@ function sorted(records, order, area) {
     let bottom = groupTop + TITLE_HEIGHT;
     for (let first = 0; first < group.heads.length; first += count) {
       if (first) line += 1;
-      const row = group.heads.slice(first, first + count).map(({ row: record, column }, number) => {
-        const [width, height] = mapSize(records[record], side);
-        return { row: record, column, line, x: x + number * pitch, y: bottom + NAME_HEIGHT, width, height, room: pitch - 6, caption: CAPTION_HEIGHT, name: NAME_HEIGHT };
+      const maps = group.heads.slice(first, first + count).map(({ row, record, column }, number) => {
+        const [width, height] = mapSize(record, side);
+        return { row, column, line, x: x + number * pitch, y: bottom + NAME_HEIGHT, width, height, room: pitch - 6, caption: CAPTION_HEIGHT, name: NAME_HEIGHT };
       });
-      cells.push(...row);
-      bottom += NAME_HEIGHT + Math.max(...row.map((one) => one.height)) + CAPTION_HEIGHT + 8;
+      cells.push(...maps);
+      bottom += NAME_HEIGHT + Math.max(...maps.map((one) => one.height)) + CAPTION_HEIGHT + 8;
     }
     used += count;
     groupBottom = Math.max(groupBottom, bottom);

@@ -9,7 +9,7 @@ import { captionOf, lossChange, ordersOf, relativeEntropy, signed } from "../hea
 import { say } from "../language.js";
 import { fitText, textWidth, wrapText } from "../lettering.js";
 import { clamp, formatNumber } from "../numbers.js";
-import { differInKind, kindText, textCount, textName } from "../record_names.js";
+import { differInKind, kindText } from "../record_names.js";
 import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
 import { MASKED } from "../table.js";
 import { quoted, shortText } from "../text.js";
@@ -37,18 +37,18 @@ export class GridView extends View {
 
   /** The order that is shown: by layer until all records are read, which other orders need. */
   order(app) {
-    const wanted = ordersOf(app.records).includes(app.state.order) ? app.state.order : "layer";
+    const wanted = ordersOf(app.recordsOfText).includes(app.state.order) ? app.state.order : "layer";
     return wanted === "layer" || app.tables.allRead() ? wanted : "layer";
   }
 
   geometry(app) {
     const order = this.order(app);
     const key = `${order} ${app.area.width} ${app.area.height}`;
-    if (this.kept?.key !== key || this.kept.records !== app.records) {
+    if (this.kept?.key !== key || this.kept.records !== app.recordsOfText) {
       const before = this.kept;
-      this.kept = { key, records: app.records, layout: gridLayout(app.records, order, app.area) };
+      this.kept = { key, records: app.recordsOfText, layout: gridLayout(app.recordsOfText, order, app.area) };
       // The scrolled size is that of the layout.
-      if (before?.records === app.records && before.layout.order !== order) setTimeout(() => app.resize(), 0);
+      if (before?.records === app.recordsOfText && before.layout.order !== order) setTimeout(() => app.resize(), 0);
     }
     return this.kept.layout;
   }
@@ -106,7 +106,7 @@ export class GridView extends View {
     const image = app.tables.thumbnail(record, cell.column, this.most(app, record));
     if (name) {
       const text = say("grid_head", { layer: record.entry.layer, head: record.headNumber(cell.column) });
-      const of = [textName(record, app.records, true), text, differInKind(app.records) ? kindText(record) : ""];
+      const of = [text, differInKind(app.records) ? kindText(record) : ""];
       pen.text(fitText(of.filter(Boolean).join(" \u00b7 "), room, { size: 11 }), x, y - 8, { color: theme.muted, size: 11 });
     }
     if (!image) {
@@ -141,7 +141,7 @@ export class GridView extends View {
   /** The weight of the last colour; null where each map has its own. */
   most(app, record) {
     if (app.state.range !== "one" || foldsOf(record)) return null;
-    return app.records.reduce((most, one) => Math.max(most, largestOf(one)), 0);
+    return app.recordsOfText.reduce((most, one) => Math.max(most, largestOf(one)), 0);
   }
 
   hit(app, x, y, win) {
@@ -167,7 +167,7 @@ export class GridView extends View {
   }
 
   has(app, item) {
-    return item.column < (app.records[item.row]?.heads ?? 0);
+    return item.column < (app.records[item.row]?.heads ?? 0) && app.recordsOfText.includes(app.records[item.row]);
   }
 
   move(app, item, dx, dy) {
@@ -186,8 +186,6 @@ export class GridView extends View {
     const record = app.records[item.row];
     const { layer, name } = record.entry;
     const parts = [`${say("grid_head", { layer, head: record.headNumber(item.column) })} \u00b7 ${kindText(record)}${name ? ` (${shortText(name, 60)})` : ""}`];
-    const text = textName(record, app.records);
-    if (text) parts.push(text);
     if (!record.decoded) return parts.join("; ");
     parts.push(...this.does(record, item.column));
     if (!record.large) parts.push(...this.numbersText(app, record, item.column));
@@ -238,15 +236,13 @@ export class GridView extends View {
   }
 
   sentence(app, item) {
-    const heads = app.records.reduce((sum, record) => sum + record.heads, 0);
-    const texts = textCount(app.records);
-    const all = texts > 1 ? say("grid_sentence_texts", { heads: Math.round(heads / texts), texts }) : say("grid_sentence", { heads });
+    const all = say("grid_sentence", { heads: app.recordsOfText.reduce((sum, record) => sum + record.heads, 0) });
     return { text: item ? this.describe(app, item) : all, shares: item ? "" : say("grid_reading") };
   }
 
   legend(app) {
     const scale = withoutRows(app.state.scale);
-    const { records } = app;
+    const records = app.recordsOfText;
     const shown = new Set(records.flatMap((record) => [...record.thumbnailKinds]));
     const samples = samplesOf([...shown]);
     const most = records.length ? this.most(app, records[0]) : null;

@@ -115,7 +115,7 @@ export class WalkView extends View {
 
   walk(app, steps) {
     const record = app.records[steps.source?.record ?? steps.entry.record ?? -1];
-    const next = record && app.records.find((one) => one.entry.layer === record.entry.layer + 1 && one.entry.kind === record.entry.kind);
+    const next = record && app.records.find((one) => one.entry.layer === record.entry.layer + 1 && one.entry.kind === record.entry.kind && one.entry.text === record.entry.text);
     const canGo = next && (app.options.fetchSteps || app.steps.some((one) => one.belongsTo(next.number, one.entry.head)));
     return new Stations(this.calculation(app), this.chosen(app),
       { heads: record?.heads ?? null, kind: record?.entry.kind, next: canGo ? { layer: next.entry.layer, record: next.number } : null }).all();
