@@ -27,7 +27,6 @@ from regard.viewer.view import HEIGHT
 
 PICTURES = Path(__file__).parents[1] / "pictures"
 VIEWER = re.compile(r'<iframe (sandbox="[^"]*" title="[^"]*") style="([^"]*)" srcdoc="([^"]*)"></iframe>')
-IN_ENGLISH, IN_CHINESE = ((f'<html lang="{LANGUAGE_TAGS[name]}">', f'"language":"{name}"') for name in ("en", "zh"))
 
 
 class StoredView(SphinxDirective):
@@ -41,7 +40,7 @@ class StoredView(SphinxDirective):
         self.env.note_dependency(str(path))
         payload = json.loads(path.read_text("ascii"))
         page = html_page(
-            payload, {"view": self.options.get("view"), "theme": "auto", "language": "en", "selection": {}}
+            payload, {"view": self.options.get("view"), "theme": "auto", "language": "auto", "selection": {}}
         )
         frame = iframe(page, self.options.get("height", HEIGHT), f"attention weights: {payload['title']}")
         return [nodes.raw("", frame, format="html")]
@@ -63,9 +62,9 @@ class EmbeddedViews(SphinxPostTransform):
     def frame(self, found: re.Match[str]) -> str:
         attributes, style, source = found.groups()
         page = html.unescape(source)
-        if self.config.language == "zh_CN":
-            for english, chinese in zip(IN_ENGLISH, IN_CHINESE, strict=True):
-                page = page.replace(english, chinese)
+        language = "zh" if self.config.language == "zh_CN" else "en"
+        page = page.replace('"language":"auto"', f'"language":"{language}"')
+        page = page.replace('<html lang="en">', f'<html lang="{LANGUAGE_TAGS[language]}">')
         name = hashlib.sha256(page.encode()).hexdigest()[:16]
         self.folder.mkdir(parents=True, exist_ok=True)
         # Two files, since a viewer takes its theme from no address: _static/viewer_themes.js chooses that of the site.

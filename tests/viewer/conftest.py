@@ -17,7 +17,7 @@ class Shown:
     """A view in a browser's page: what it requested, what it complained about, and what it shows."""
 
     def __init__(self, page, address, requests, complaints):
-        self.page = page
+        self.page, self.file = page, address
         self.requests, self.complaints = requests, complaints
         page.goto(address)
         page.wait_for_selector("canvas")

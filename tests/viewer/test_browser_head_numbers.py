@@ -1,6 +1,7 @@
 """A head has the number that it has in the model, wherever it is named, also where some heads alone were recorded."""
 
 import re
+from urllib.parse import unquote
 
 import pytest
 import torch
@@ -92,3 +93,24 @@ def test_a_single_recorded_head_has_its_number(show, watched):
     shown = show(regard.View(one))
     assert "head 11" in shown.hover(row=0, column=0)
     assert "head 11" in shown.page.locator(".bar").text_content()
+
+
+def test_the_address_says_the_number_of_a_head_and_old_ones_its_position(show, watched):
+    shown = show(regard.View(watched, TOKENS, view="lines"))
+    shown.show("lines", record=1, head=2)
+    shown.show("difference", head=2, other={"record": 0, "head": 1})
+    shown.page.wait_for_url(re.compile("view=difference"))
+    assert "&head=11&" in shown.page.url
+    assert '"head":5' in unquote(shown.page.url)
+    seen = shown.call("state")
+    for address in ("#view=difference&record=1&head=2&other={%22record%22:0,%22head%22:1}", shown.page.url):
+        shown.page.goto("about:blank")
+        shown.page.goto(shown.file + "#" + address.partition("#")[2])
+        shown.page.wait_for_selector("canvas")
+        shown.settle()
+        assert {name: shown.call("state")[name] for name in ("view", "record", "head", "other")} == {
+            name: seen[name] for name in ("view", "record", "head", "other")
+        }
+    shown.page.goto(shown.file + "#head=1&record=0&view=pattern")  # a link of before, pasted into the address
+    shown.settle()
+    assert "head 5" in shown.hover(row=3, column=2)

@@ -72,3 +72,48 @@ def test_in_chinese_no_english_word_is_left(show, item):
             if english:
                 left[text[:120]] = (view, sorted(english))
     assert not left
+
+
+@pytest.mark.parametrize(
+    ("locale", "given", "expected"),
+    [
+        ("zh-TW", None, "zh-Hans"),
+        ("en-GB", None, "en"),
+        ("fr-FR", None, "en"),
+        ("zh-CN", "en", "en"),
+        ("de-DE", "zh", "zh-Hans"),
+    ],
+)
+def test_a_file_has_the_language_of_the_browser_unless_one_was_chosen(show, locale, given, expected):
+    shown = show(View(documents.causal()[0], language=given), locale=locale)
+    assert shown.page.evaluate("document.documentElement.lang") == expected
+    assert shown.page.get_by_role("tab", selected=True).text_content() == ("Pattern" if expected == "en" else "图样")
+
+
+def test_the_menu_changes_all_words_and_nothing_else(show):
+    document = documents.everything()
+    shown = show(View(document, view="lines"), locale="en-US")
+    shown.show("lines", head=1, locked=[1])
+    shown.show("pattern")
+    before = shown.call("state")
+    shown.menu().get_by_label("Language").select_option("zh")
+    shown.settle()
+    assert {**shown.call("state"), "language": None} == before
+    assert shown.page.evaluate("document.documentElement.lang") == "zh-Hans"
+    assert shown.page.evaluate("document.getElementById('viewer').shadowRoot.activeElement.className") == "more"
+    known = KEPT | words_of(document)
+    assert not {word for text in shown.page.evaluate(SEEN) for word in re.findall("[A-Za-z]{3,}", text)} - known
+    # The address has the choice; what was done before can be taken back in the new language too.
+    assert "language=zh" in shown.page.url
+    shown.call("undo")
+    shown.settle()
+    assert shown.call("state")["view"] == "lines"
+    shown.page.reload()
+    shown.page.wait_for_selector("canvas")
+    shown.settle()
+    assert shown.page.get_by_role("tab", selected=True).text_content() == "连线"
+    assert shown.call("state")["locked"] == [1]
+    shown.page.get_by_role("button", name="更多", exact=True).click()
+    shown.page.get_by_label("语言").select_option("en")
+    shown.settle()
+    assert shown.page.get_by_role("tab", selected=True).text_content() == "Lines"

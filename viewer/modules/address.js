@@ -18,9 +18,10 @@ const READABLE = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
 
 /**
  * A state as the fragment of an address, without "#".
- * @param {object} state
+ * @param {any} state `numbered`: its heads are numbers of the model, and not positions among those of the record
  */
-export const addressOf = (state) => Object.entries(lasting(state)).filter(([, value]) => value !== undefined).map(([name, value]) =>
+export const addressOf = (state) => Object.entries({ ...lasting(state), language: state.language ?? undefined, numbered: state.numbered })
+  .filter(([, value]) => value !== undefined).map(([name, value]) =>
   `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => READABLE[code])}`).join("&");
 
 /**
@@ -43,5 +44,6 @@ export function stateOf(fragment) {
   }
   const state = checkedState(found);
   for (const name of PASSING) delete state[name];
+  if (/** @type {any} */ (found).numbered === true) state.numbered = true;
   return state;
 }

@@ -2,7 +2,7 @@
 
 import { CanvasPen } from "./canvas_pen.js";
 import { focusable, make } from "./elements.js";
-import { say } from "./language.js";
+import { languageTag, say } from "./language.js";
 import { STYLE } from "./style.js";
 import { visibleText } from "./text.js";
 import { WALK_STYLE } from "./walk_style.js";
@@ -38,7 +38,7 @@ export class Frame {
     this.what = make("button", { class: "what", type: "button", text: say("whatIsThis"), "aria-pressed": "false" });
     this.cards = make("div", { class: "cards", hidden: true });
     this.list = make("div", { class: "textlist", role: "listbox", "aria-label": say("textList"), hidden: true });
-    this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
+    this.box = make("section", { class: "viewer", lang: languageTag(), "aria-label": say("attentionWeights") },
       make("header", {}, this.title, this.texts, this.facts, this.more),
       make("div", { class: "body" }, this.list, make("div", { class: "main" },
         make("div", { class: "row" }, this.bar, this.tabs),

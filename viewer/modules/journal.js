@@ -73,7 +73,7 @@ export class Journal {
     this.timer = 0;
     this.written = performance.now();
     try {
-      globalThis.history.replaceState(globalThis.history.state, "", `#${addressOf(this.app.state)}`);
+      globalThis.history.replaceState(globalThis.history.state, "", `#${addressOf(this.app.numbered())}`);
     } catch {
       this.app.options = { ...this.app.options, address: false }; // a page without an address of its own
     }

@@ -2,8 +2,11 @@
 
 import { action, checkbox, choice, make } from "./elements.js";
 import { savePng, saveSvg } from "./exports.js";
-import { say } from "./language.js";
+import { LANGUAGES, language, say, speak } from "./language.js";
 import { SCALES, scaleText } from "./scales.js";
+
+/** What each language is called in it. */
+const LANGUAGE_NAMES = { en: "English", zh: "\u4e2d\u6587" };
 
 /** What is rarely changed, behind the button with three dots. */
 export class Menu {
@@ -49,7 +52,7 @@ export class Menu {
     const { view } = app;
     const parts = ["scale", "words", "special"].filter((part) => view?.controls.includes(part)).map((part) => this[part]());
     if (view?.zooms) parts.push(this.zoom());
-    app.frame.menu.replaceChildren(...[...parts, this.theme(), this.steps(), this.link(), this.save()].filter(Boolean));
+    app.frame.menu.replaceChildren(...[...parts, this.theme(), this.language(), this.steps(), this.link(), this.save()].filter(Boolean));
   }
 
   scale() {
@@ -85,6 +88,17 @@ export class Menu {
       app.state.theme = value;
       app.readTheme();
       app.refresh();
+    }, true);
+  }
+
+  /** Only where the language is the viewer's own, and not that of a page around it. */
+  language() {
+    const { app } = this;
+    if (app.options.language === undefined) return null;
+    return choice(say("language"), language(), LANGUAGES.map((name) => [name, LANGUAGE_NAMES[name]]), (value) => {
+      app.state.language = value;
+      if (app.options.address) app.journal.writeAddress();
+      speak(value);
     }, true);
   }
 

@@ -1,7 +1,8 @@
 // @ts-check
 
 import { svgOf } from "./exports.js";
-import { speak } from "./language.js";
+import { stateOf } from "./address.js";
+import { onSpeak, speak } from "./language.js";
 import { locate } from "./picture.js";
 import { Viewer } from "./viewer.js";
 
@@ -18,8 +19,9 @@ let mounted = 0;
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchSteps gives the worked calculation of a head, an entry of the payload's `steps`;
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
- *   language of all words ("en", "zh"); that of the element where it is not given. All viewers of a page have one language: that of the
- *   first; the language of a later one has no effect while another is shown
+ *   language of all words: "en", "zh", or "auto" for that of the browser, each of which can be changed in the menu; that of the element
+ *   where it is not given. All viewers of a page have one language: that of the first; the language of a later one has no effect while
+ *   another is shown
  *   view and views: a former name is taken too ("alignment", "heads", "model", "steps", "text"), here and in `show`
  *   views: the names of those that are offered; all where they are not given
  *   controls: the same of the controls
@@ -29,14 +31,17 @@ let mounted = 0;
  *   undo(): void, redo(): void, state(): object, locate(item: object): object, svg(): string}}
  */
 export function mount(element, payload, options = {}) {
-  if (mounted === 0) speak(options?.language ?? /** @type {HTMLElement|null} */ (element.closest("[lang]"))?.lang);
-  const viewer = new Viewer(element, payload, options ?? {});
+  const linked = options?.address ? stateOf(globalThis.location.hash).language : null;
+  if (mounted === 0) speak(linked ?? options?.language ?? /** @type {HTMLElement|null} */ (element.closest("[lang]"))?.lang);
+  let viewer = new Viewer(element, payload, options ?? {});
   mounted += 1;
+  const silence = onSpeak(() => { viewer = again(viewer); });
   const handle = {
     update: (next) => viewer.load(next),
     show: (view, selection) => viewer.show(view, selection),
     destroy: () => {
       if (!viewer.stopped.signal.aborted) mounted -= 1;
+      silence();
       viewer.destroy();
     },
     set: (state) => viewer.journal.applyQuietly(state),
@@ -50,4 +55,17 @@ export function mount(element, payload, options = {}) {
   };
   element.regardView = handle;
   return handle;
+}
+
+/** The same viewer with words of the language that is now chosen: what it shows, and what can be taken back, stay. */
+function again(viewer) {
+  const { element, payload, options, state, journal: { history, listeners, told } } = viewer;
+  const heard = [...listeners];
+  const focused = viewer.frame.root.activeElement !== null;
+  viewer.destroy();
+  const next = new Viewer(element, payload, { ...options, address: false, theme: state.theme, view: state.view, selection: state });
+  next.options = options;
+  Object.assign(next.journal, { history, listeners: new Set(heard), told });
+  if (focused) next.frame.more.focus();
+  return next;
 }

@@ -48,6 +48,7 @@ export const FIELDS = {
   measure: ["weights", oneOf("weights", "norms", "contributions")], // or weights times something that the record carries
   kept: [null, orNull(isCell)],
   other: [null, orNull(isHead)], // what the view of differences takes away
+  language: [null, orNull(oneOf("en", "zh"))], // that was chosen here; null: that of the page
   zoom: [1, within(1e-6, 1e6)],
   theme: ["auto", oneOf("auto", "light", "dark")],
 };
@@ -55,11 +56,17 @@ export const FIELDS = {
 /** What the place where it is shown decides: no step of undo, and not in the address. */
 export const PASSING = ["zoom", "theme"];
 
+/** A state whose heads are counted otherwise: `turn` gives the new count of a record's head. */
+export const recounted = (state, turn) => ({ ...state,
+  ...(Number.isInteger(state.head) ? { head: turn(state.record, state.head) } : {}),
+  ...(state.heads ? { heads: state.heads.map((head) => turn(state.record, head)) } : {}),
+  ...(Number.isInteger(state.other?.head) ? { other: { ...state.other, head: turn(state.other.record, state.other.head) } } : {}) });
+
 /** @returns {any} what a new viewer shows */
 export const initialState = () => Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, structuredClone(value)]));
 
 /** The fields of a state that another viewer or the same one later can show again. */
-export const lasting = (state) => Object.fromEntries(Object.keys(FIELDS).filter((name) => !PASSING.includes(name)).map((name) => [name, state[name]]));
+export const lasting = (state) => Object.fromEntries(Object.keys(FIELDS).filter((name) => !PASSING.includes(name) && name !== "language").map((name) => [name, state[name]]));
 
 /** The fields of something from elsewhere that a state has, where their values can be. */
 export const checkedState = (given) => Object.fromEntries(Object.keys(FIELDS).filter((name) => name in given && FIELDS[name][1](given[name]))

@@ -4,7 +4,7 @@ import { stateOf } from "./address.js";
 import { AttentionData } from "./attention_data.js";
 import { Axis } from "./axis.js";
 import { Controls } from "./controls.js";
-import { say } from "./language.js";
+import { say, speak } from "./language.js";
 import { chooseFirst } from "./first_head.js";
 import { presentName } from "./former_names.js";
 import { Frame } from "./frame.js";
@@ -19,7 +19,7 @@ import { TOP, paint } from "./picture.js";
 import { Player } from "./player.js";
 import { factsOf, recordName, textName, textsOf } from "./record_names.js";
 import { SCALES } from "./scales.js";
-import { FIELDS, checkedState, distinct, initialState } from "./state.js";
+import { FIELDS, checkedState, distinct, initialState, recounted } from "./state.js";
 import { Selection } from "./selection.js";
 import { featured, selectionText, sentenceOf } from "./sentence.js";
 import { StepsData } from "./steps_data.js";
@@ -79,6 +79,7 @@ export class Viewer {
     this.player.stop();
     this.tables.forget();
     for (const one of this.views) one.forget();
+    selection = this.positioned(selection ?? {});
     this.hover = this.cursor = this.elsewhere = null;
     this.journal.history.forget();
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
@@ -88,12 +89,12 @@ export class Viewer {
     const wanted = presentName(view) ?? (this.started ? this.state.view : null);
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
     if (first) this.state.view = first.name;
-    this.chosen ||= selection?.head !== undefined;
-    this.asked = selection?.record ?? this.asked;
+    this.chosen ||= selection.head !== undefined;
+    this.asked = selection.record ?? this.asked;
     this.opening = this.chosen ? Promise.resolve() : this.open(this.asked);
     this.frame.canvas.hidden = !first;
     this.started = true;
-    if (first) this.turnTo(first, selection ?? {});
+    if (first) this.turnTo(first, selection);
     else this.empty();
     this.decodeRest();
   }
@@ -159,6 +160,22 @@ export class Viewer {
   /** The weights of a head as they are shown; null is the mean of all heads. */
   table(head = this.state.head, record = this.record, options = this.state) {
     return this.tables.of(head, record, options);
+  }
+
+  /** The state with the numbers of heads, where a record has some heads of the model alone. */
+  numbered() {
+    if (!this.records.some((record) => record.entry.head_numbers)) return this.state;
+    return { ...recounted(this.state, (record, head) => this.records[record]?.headNumber(head) ?? head), numbered: true };
+  }
+
+  /** A state of an address with the positions of heads; those that the records have not are left out. */
+  positioned({ numbered, ...state }) {
+    if (!numbered) return state;
+    const record = state.record ?? this.state.record;
+    return checkedState(recounted({ ...state, record }, (number, head) => {
+      const numbers = this.records[number]?.entry.head_numbers;
+      return numbers ? numbers.indexOf(head) : head;
+    }));
   }
 
   // --- what is chosen ---
@@ -259,7 +276,9 @@ export class Viewer {
   /** Shows what a fragment of an address names, if it names anything. */
   visit(fragment) {
     const found = stateOf(fragment);
-    if (Object.keys(found).length) this.apply(found);
+    if (!Object.keys(found).length) return;
+    this.apply(this.positioned(found));
+    if (found.language) speak(found.language);
   }
 
   /** Shows what another viewer points at; null: nothing. */

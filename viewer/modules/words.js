@@ -7,6 +7,7 @@ export const WORDS = {
   attentionView: ["attention view", "注意力视图"],
   views: ["Views", "视图"],
   settings: ["Settings", "设置"],
+  language: ["Language", "语言"],
   texts_region: ["Texts", "文本"],
   more: ["More", "更多"],
   layer: ["Layer", "层"],

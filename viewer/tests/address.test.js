@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { addressOf, stateOf } from "../modules/address.js";
-import { FIELDS, checkedState, distinct, initialState } from "../modules/state.js";
+import { FIELDS, checkedState, distinct, initialState, recounted } from "../modules/state.js";
 
 test("names of what every object has are no choices", () => {
   for (const name of ["constructor", "toString", "hasOwnProperty", "valueOf"]) {
@@ -37,4 +37,19 @@ test("settings of the walk are numbers that can be computed with", () => {
 
 test("a row that is named twice counts once", () => {
   assert.deepEqual(distinct([1, 1, 3, 9, 0], 5), [1, 3, 0]);
+});
+
+test("an address has the language that was chosen and the numbers of heads; an old one has neither", () => {
+  assert.ok(!/language|numbered/.test(addressOf(initialState())));
+  assert.equal(stateOf(addressOf({ ...initialState(), language: "zh" })).language, "zh");
+  assert.deepEqual(stateOf("#language=fr&record=1"), { record: 1 });
+  const state = { ...initialState(), head: 1, heads: [0, 1], other: { record: 1, head: 0 } };
+  const written = addressOf({ ...recounted(state, (record, head) => [[1, 11], [4]][record][head]), numbered: true });
+  assert.match(written, /head=11&.*heads=\[1,11\].*numbered=true/);
+  const { numbered, ...read } = stateOf(written);
+  assert.ok(numbered);
+  assert.deepEqual(read.other, { record: 1, head: 4 });
+  const positions = recounted(read, (record, head) => [[1, 11], [4]][record].indexOf(head));
+  assert.deepEqual([positions.head, positions.heads, positions.other], [state.head, state.heads, state.other]);
+  assert.deepEqual(recounted({ head: null, heads: null, other: null }, () => 9), { head: null, heads: null, other: null });
 });

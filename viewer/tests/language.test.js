@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { language, say, speak } from "../modules/language.js";
+import { language, languageTag, onSpeak, say, speak } from "../modules/language.js";
 import { WORDS } from "../modules/words.js";
 
 const placeholders = (text) => [...text.matchAll(/\{(\w+)/g)].map(([, name]) => name).sort();
@@ -23,4 +23,19 @@ test("the language of a tag, and English where it is another", () => {
     assert.equal(language(), expected);
     assert.equal(say("pattern"), expected === "zh" ? "图样" : "Pattern");
   }
+});
+
+test("the first language of the browser that is known, and who is told of a change", () => {
+  const told = [];
+  const silence = onSpeak(() => told.push(languageTag()));
+  for (const [languages, expected] of [[["zh-TW", "en"], "zh"], [["fr", "de"], "en"], [["fr", "zh"], "zh"], [["en-US", "zh"], "en"], [["en"], "en"]]) {
+    Object.defineProperty(globalThis, "navigator", { value: { languages }, configurable: true });
+    speak("auto");
+    assert.equal(language(), expected, String(languages));
+  }
+  assert.deepEqual(told, ["zh-Hans", "en", "zh-Hans", "en"]);
+  silence();
+  speak("zh");
+  speak("en");
+  assert.equal(told.length, 4);
 });

@@ -25,8 +25,11 @@ OLD_BROWSER = (
 )
 
 START_SCRIPT = """
+const followLanguage = () => { document.documentElement.lang = languageTag(); };
+onSpeak(followLanguage);
 const regardInput = JSON.parse(document.getElementById("input").textContent);
 mount(document.getElementById("viewer"), regardInput.payload, { ...regardInput.options, address: true });
+followLanguage();
 """
 
 LOADER = """
@@ -97,7 +100,7 @@ def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
         f'<script type="application/json" id="input">{inert_json({"payload": payload, "options": options})}</script>\n'
         f'<script type="text/plain" id="module">{_compressed(script)}</script>\n'
     )
-    language = options.get("language", "en")
+    language = "zh" if options.get("language") == "zh" else "en"
     return html_document(str(payload["title"]), PAGE_STYLE, body, script=LOADER, inserted=script, language=language)
 
 

@@ -85,7 +85,8 @@ class View:
             `regard.survey`, or `HeadStatistics`. A statistic ``"loss"`` in their ``values`` is the change of the loss
             without the head.
         theme: ``"auto"`` (as the system is), ``"light"`` or ``"dark"``.
-        language: the language of the viewer, ``"en"`` or ``"zh"``; None: English.
+        language: the language of the viewer, ``"en"`` or ``"zh"``; None: that of the browser, English where it is
+            neither. The viewer's menu changes it.
         height: the height of the notebook's frame in pixels; None: 640.
         budget_bytes: the most bytes of exact weights in the file (see `payload`).
         steps: the (layer, head) pairs whose calculation the walk shows, for a result of `regard.watch` with
@@ -146,7 +147,7 @@ class View:
             raise ArgumentError(f"view {view!r} cannot show this document; it can be shown as {', '.join(known)}")
         _check_selection(self.document, layer, head)
         self.view, self.theme, self.height, self.budget_bytes = view, theme, height, budget_bytes
-        self.language: Language = language or "en"
+        self.language = language
         # An integer of NumPy is one of Python's from here on, since options are written as JSON.
         self.layer = None if layer is None else int(layer)
         self.head = head if head is None or head == "mean" else int(head)
@@ -165,7 +166,7 @@ class View:
             selection["head"] = self._position
         if self.layer is not None and self.document.records:
             selection["record"] = self.layer
-        return {"view": self.view, "theme": self.theme, "language": self.language, "selection": selection}
+        return {"view": self.view, "theme": self.theme, "language": self.language or "auto", "selection": selection}
 
     @property
     def _position(self) -> int | None:
