@@ -5,9 +5,6 @@ import { savePng, saveSvg } from "./exports.js";
 import { LANGUAGES, language, say, speak } from "./language.js";
 import { SCALES, scaleText } from "./scales.js";
 
-/** What each language is called in it. */
-const LANGUAGE_NAMES = { en: "English", zh: "\u4e2d\u6587" };
-
 /** What is rarely changed, behind the button with three dots. */
 export class Menu {
   constructor(app) {
@@ -95,7 +92,7 @@ export class Menu {
   language() {
     const { app } = this;
     if (app.options.language === undefined) return null;
-    return choice(say("language"), language(), LANGUAGES.map((name) => [name, LANGUAGE_NAMES[name]]), (value) => {
+    return choice(say("language"), language(), LANGUAGES.map((name) => [name, say(/** @type {any} */ (`language_${name}`))]), (value) => {
       app.state.language = value;
       if (app.options.address) app.journal.writeAddress();
       speak(value);

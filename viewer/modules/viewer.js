@@ -69,7 +69,7 @@ export class Viewer {
 
   // --- data ---
 
-  load(payload, view, selection) {
+  load(payload, view, named) {
     if (payload?.format !== FORMAT) throw new TypeError(`this viewer reads payloads of format ${FORMAT}; this one has ${payload?.format}`);
     this.payload = payload;
     const axes = payload.axes.map((entry) => new Axis(entry));
@@ -79,7 +79,7 @@ export class Viewer {
     this.player.stop();
     this.tables.forget();
     for (const one of this.views) one.forget();
-    selection = this.positioned(selection ?? {});
+    const selection = this.positioned(named ?? {});
     this.hover = this.cursor = this.elsewhere = null;
     this.journal.history.forget();
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
@@ -169,7 +169,7 @@ export class Viewer {
   }
 
   /** A state of an address with the positions of heads; those that the records have not are left out. */
-  positioned({ numbered, ...state }) {
+  positioned(/** @type {any} */ { numbered, ...state }) {
     if (!numbered) return state;
     const record = state.record ?? this.state.record;
     return checkedState(recounted({ ...state, record }, (number, head) => {

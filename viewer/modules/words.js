@@ -8,6 +8,8 @@ export const WORDS = {
   views: ["Views", "视图"],
   settings: ["Settings", "设置"],
   language: ["Language", "语言"],
+  language_en: ["English", "English"],
+  language_zh: ["中文", "中文"],
   texts_region: ["Texts", "文本"],
   more: ["More", "更多"],
   layer: ["Layer", "层"],
