@@ -28,8 +28,8 @@ OPTIONS = {
     "--pictures --compare",
     "cache": "--clear --warm --dtype",
     "doctor": "--json --device --seconds",
-    "serve": "--port --open --no-browser --threads --device",
-    "view": "--output --view --theme --attention --head --steps --threads --device",
+    "serve": "--port --open --no-browser --language --threads --device",
+    "view": "--output --view --theme --language --attention --head --steps --threads --device",
 }
 """Command → the options that it has had, by the names that scripts of users have."""
 

@@ -644,3 +644,10 @@ def test_a_model_of_texts_and_one_of_images_side_by_side(open_tab, run_of, image
         found = regard.load(image_run("images-vit")).predict([image_run("images-vit") / "corpus" / "test-1.png"])[0]
         tab.wait_for(found.answer_text, pane=1)
         page.locator(".pane").nth(0).locator(".answer-text").wait_for(timeout=60_000)
+
+
+def test_the_language_of_the_command_is_that_of_the_page(open_tab):
+    with serving(Echo(), language="zh") as client:
+        tab = open_tab(client, locale="en-US")
+        tab.page.get_by_role("button", name="English").wait_for()
+        assert tab.page.evaluate("document.documentElement.lang") == "zh"

@@ -55,8 +55,13 @@ def test_options_of_view_choose_the_first_screen(view):
     shown = json.loads(path.read_text().split('id="input">')[1].split("</script>")[0])
     assert shown["options"]["selection"]["record"] == 5
     path, code, _, error = view("classify", SENTENCE, "a.html", "--theme", "dark")
-    shown = json.loads(path.read_text().split('id="input">')[1].split("</script>")[0])
-    assert (shown["options"]["view"], shown["options"]["theme"]) == ("words", "dark")
+    options = json.loads(path.read_text().split('id="input">')[1].split("</script>")[0])["options"]
+    assert (options["view"], options["theme"], options["language"]) == ("words", "dark", "auto")
+    path, code, _, error = view("classify", SENTENCE, "a.html", "--language", "zh")
+    assert '"language":"zh"' in path.read_text()
+    _, code, _, error = view("classify", SENTENCE, "b.html", "--language", "fr")
+    assert code == 2
+    assert "--language" in error
 
 
 def test_without_a_name_each_page_is_a_new_file(run_command, run_of, tmp_path, monkeypatch):

@@ -58,9 +58,9 @@ class Client:
 
 
 @contextmanager
-def serving(*models):
+def serving(*models, language=None):
     """A server of these models; gives its `Client`."""
-    server = PageServer(models, listen(0))
+    server = PageServer(models, listen(0), language)
     ready = threading.Event()
     thread = threading.Thread(target=server.run, args=(ready.set,), daemon=True)
     thread.start()

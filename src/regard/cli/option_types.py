@@ -1,7 +1,7 @@
 """Types of options that several commands share: runs, ranges of numbers, seeds, threads, devices."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -33,6 +33,9 @@ Run = Annotated[str, Parameter(help="Run folder, e.g. runs/translate-bahdanau, o
 """A trained run, of this machine or of the hub."""
 
 ModelThreads = Annotated[Threads, Parameter(help="CPU threads; 0: PyTorch's own number.")]
+Language = Annotated[
+    Literal["en", "zh"] | None, Parameter(help="Language of the page, en or zh. Default: that of the browser.")
+]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps, ...")]
 
 

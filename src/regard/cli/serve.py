@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from regard.cli.option_errors import options_named
-from regard.cli.option_types import Device, ModelThreads, between, use_threads
+from regard.cli.option_types import Device, Language, ModelThreads, between, use_threads
 from regard.errors import ArgumentError
 from regard.names.counted import counted
 
@@ -43,6 +43,7 @@ def command(
     runs: Runs = Path("runs"),
     port: Port = PORT,
     open_page: Open = None,
+    language: Language = None,
     threads: ModelThreads = 0,
     device: Device = "cpu",
 ) -> None:
@@ -66,7 +67,7 @@ def command(
 
         with options_named({"device": "--device"}):
             opened = open_models(models, device) if models else offered_models(runs, device)
-        server = PageServer(opened, listening)
+        server = PageServer(opened, listening, language)
 
         def ready() -> None:
             print(f"regard: {server.address}\nregard: Ctrl-C ends the page", flush=True)

@@ -4,12 +4,12 @@ import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from regard.cli.option_errors import options_named
-from regard.cli.option_types import Device, ModelThreads, between, use_threads
+from regard.cli.option_types import Device, Language, ModelThreads, between, use_threads
 from regard.errors import ArgumentError, DataError
 from regard.files.regular import read_bytes
 
@@ -56,6 +56,7 @@ def command(
     output: Output = None,
     shown_view: ShownView = None,
     theme: Annotated[str, Parameter(help="auto, light or dark.")] = "auto",
+    language: Language = None,
     attention: AttentionNumber = None,
     head: Head = None,
     steps: Steps = False,
@@ -98,7 +99,8 @@ def command(
     document = _with_steps(reading, index, head or 0) if steps else reading.document
     with options_named({"view": "--view", "theme": "--theme", "path": "--output"}):
         first = shown_view or ("walk" if steps else reading.view if attention is None else None)
-        View(document, view=cast(Any, first), theme=cast(Any, theme), layer=index, head=head).save(output)
+        chosen: Any = {"view": first, "theme": theme, "language": language}
+        View(document, **chosen, layer=index, head=head).save(output)
     answer = reading.answer
     if answer.text:
         print(answer.text)

@@ -47,10 +47,11 @@ class Page:
 
     Args:
         models: at least one.
+        language: ``"en"`` or ``"zh"``; None: as the browser asks.
     """
 
-    def __init__(self, models: Sequence[ServedModel]):
-        self.models = list(models)
+    def __init__(self, models: Sequence[ServedModel], language: str | None = None):
+        self.models, self.language = list(models), language
         self.queue = NewestFirst()
         self.readings: OrderedDict[str, Reading] = OrderedDict()
 
@@ -70,7 +71,8 @@ class Page:
 
         async def models(request: Request) -> Response:
             limits = {"characters": MOST_CHARACTERS, "upload": MOST_UPLOADED}
-            return AsciiJSON({"models": [model.to_dict() for model in self.models], "limits": limits})
+            described = [model.to_dict() for model in self.models]
+            return AsciiJSON({"models": described, "limits": limits, "language": self.language})
 
         routes = [
             Route("/", index),

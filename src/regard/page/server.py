@@ -55,6 +55,7 @@ class PageServer:
     Args:
         models: at least one.
         listening: the result of `listen`; it is closed at the end.
+        language: ``"en"`` or ``"zh"``; None: as the browser asks.
 
     Attributes:
         address: of the page, with the token that every request needs.
@@ -63,7 +64,7 @@ class PageServer:
         MissingPartError: a package of the server is not installed.
     """
 
-    def __init__(self, models: Sequence[ServedModel], listening: socket.socket):
+    def __init__(self, models: Sequence[ServedModel], listening: socket.socket, language: str | None = None):
         require_server()
         import uvicorn
 
@@ -74,7 +75,7 @@ class PageServer:
         token = secrets.token_urlsafe(24)
         self.address = f"http://{ADDRESS}:{port}/{token}/"
         self._listening = listening
-        self._page = Page(models)
+        self._page = Page(models, language)
         self._ready: Callable[[], None] | None = None
         server = self
 

@@ -54,7 +54,9 @@ class Page {
   async start() {
     this.speak(firstLanguage());
     const response = await fetch("models");
-    Object.assign(this, await response.json());
+    const { language, ...described } = await response.json();
+    Object.assign(this, described);
+    if (language) this.speak(language);
     this.listen();
     this.restore(readAddress(location.hash));
     if (this.panes.length) this.input().focus();
@@ -117,7 +119,7 @@ class Page {
     byId("language").textContent = LANGUAGES[other];
     byId("language").lang = other;
     byId("linked-choice").title = say("pageLinkedHelp");
-    for (const pane of this.panes) pane.speak();
+    for (const pane of this.panes) pane.describe();
     this.comparison?.unmount();
     if (this.models.length) this.arrange();
   }

@@ -291,13 +291,6 @@ export class Pane {
     return this.viewer?.state() ?? this.wanted;
   }
 
-  /** Shows the attention again, with words of the language that is now chosen. */
-  speak() {
-    const seen = this.viewer ? this.seen() : null;
-    if (seen) this.mountViewer(seen);
-    this.describe();
-  }
-
   fail(error) {
     this.clear("");
     this.error.textContent = error.message;
