@@ -68,6 +68,14 @@ class Shown:
             self.page.keyboard.press(key)
         self.settle()
 
+    def station(self, name):
+        """The card of a station of the walk, opened by its line if it is folded."""
+        card = self.page.locator(f".station[data-station={name}]")
+        if card.locator(".open").count() == 0:
+            card.get_by_role("button").click()
+            self.settle()
+        return card
+
     @property
     def words(self):
         """Every text of the picture that is saved, in one line."""

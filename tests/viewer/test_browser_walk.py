@@ -52,13 +52,9 @@ def test_normalizers_are_those_of_regard(pages):
         assert error < 1e-9, (name, parameters, error)
 
 
-def card(shown, station):
-    return shown.page.locator(f"[data-station={station}]")
-
-
 def weights_of_table(shown, numbers):
     """The weights that the table of the row lists, by their labels."""
-    lines = [line.locator("th, td").all_inner_texts() for line in card(shown, "weights").locator("tbody tr").all()]
+    lines = [line.locator("th, td:not(.share)").all_inner_texts() for line in shown.station("weights").locator("tbody tr").all()]
     return {line[0]: numbers(line[-1].replace("0", "0.0", 1) if line[-1] == "0" else line[-1])[0] for line in lines}
 
 
@@ -82,7 +78,7 @@ def test_sliders_and_choices_compute_what_they_say(show, numbers):
         found = weights_of_table(shown, numbers)
         assert [found[word] for word in ("This", "is", "a", "book")] == pytest.approx(expected[3].tolist(), abs=6e-5)
         output = expected[3] @ value
-        cells = card(shown, "output").locator(".list.query .cell").evaluate_all("all => all.map((one) => one.title)")
+        cells = shown.station("output").locator(".list.query .cell").evaluate_all("all => all.map((one) => one.title)")
         assert numbers(" ".join(cells)) == pytest.approx(output.tolist(), abs=6e-5)
 
     check(normalizers.softmax)
@@ -124,17 +120,17 @@ def test_every_number_opens_into_its_sum(show, numbers):
     one = regard.explain(text, w_query=weights[0], w_key=weights[1], w_value=weights[2])
     shown = show(View(one, ["This", "is", "book"]))
     for station, name, terms in (("output", "output", 3), ("vectors", "query", 5)):
-        cell = card(shown, station).get_by_role("button", name=f"{name} of “⁨").nth(1)
+        cell = shown.station(station).get_by_role("button", name=f"{name} of “⁨").nth(1)
         cell.focus()
         shown.press("Enter")
         assert cell.get_attribute("aria-expanded") == "true"
-        lines = [line.locator("td").last.inner_text() for line in card(shown, station).locator(".opened tr").all()[1:]]
+        lines = [line.locator("td:not(.share)").last.inner_text() for line in shown.station(station).locator(".opened tr").all()[1:]]
         products = [numbers(line)[0] for line in lines]
         assert len(products) == terms + 1
         assert sum(products[:-1]) == pytest.approx(products[-1], abs=2e-4)
         assert products[-1] == pytest.approx(numbers(cell.get_attribute("title"))[0], abs=1e-4)
         shown.press("Enter")
-        assert card(shown, station).locator(".opened").count() == 0
+        assert shown.station(station).locator(".opened").count() == 0
 
 
 def test_the_stations_by_keyboard(show):
@@ -145,7 +141,8 @@ def test_the_stations_by_keyboard(show):
     for place in range(1, 8):
         shown.press("ArrowRight")
         assert node.nth(place).get_attribute("aria-current") == "step"
-        assert shown.page.locator(".station.here .says").inner_text() == shown.readout
+        assert shown.page.locator(".station .open .says").text_content() == shown.readout
+        assert shown.page.locator(".sentence").inner_text() == shown.readout
     shown.press("ArrowRight", "ArrowLeft")
     assert shown.call("state")["station"] == "output"
     shown.page.get_by_label("Word that is looked at").select_option("3")
@@ -183,7 +180,7 @@ def test_a_calculation_is_fetched_for_the_head_that_is_chosen(browser):
     assert "the text is gone" in page.locator(".readout").text_content()
     for head, calls in (("0", 2), ("1", 3), ("0", 3)):
         page.get_by_label("Head", exact=True).select_option(head)
-        page.locator(f"canvas[aria-label*='fetched {head}']").wait_for()
+        page.locator(f"canvas[aria-label*='layer 0, head {head}']").wait_for()
         assert len(asked) == calls
     page.close()
 
@@ -197,14 +194,14 @@ def test_the_walk_says_what_wrote_the_parts_of_a_score(show):
     shown = show(View(seen, words, view="walk", steps=[(1, 1)], layer=1, head=1))
     shown.click(row=4, column=1)
     parts = watching.explain_weight(seen, 1, 1, 4, 1)
-    table = card(shown, "sources")
+    table = shown.station("sources")
     text = table.inner_text().replace("\N{MINUS SIGN}", "-")
     assert table.locator("tfoot").inner_text().split()[-2:] == [f"{parts.score:.4f}".replace("-", "\N{MINUS SIGN}")] * 2
     for source, of_query, of_key in zip(parts.sources, parts.of_query, parts.of_key, strict=True):
         label = {"embedding": "embedding of the word"}.get(source.kind, source.label)
-        row = next(line for line in text.splitlines() if line.startswith(label))
-        assert [float(number) for number in row.split("\t")[1:]] == pytest.approx([of_query, of_key], abs=6e-4)
-    assert "counts most in the score" in table.locator(".says").inner_text()
+        row = next(line for line in text.splitlines() if line.startswith(f"{label}\t"))
+        assert [float(number) for number in row.split("\t")[1:3]] == pytest.approx([of_query, of_key], abs=6e-4)
+    assert "counts most in the score" in table.locator(".says").text_content()
     without = View(seen, words, view="walk", steps=[(0, 0)]).document.steps[0]
     assert without.parts.of_key.sum(0) == pytest.approx(without.matrices["scaled"], abs=1e-6)
     with torch.no_grad(), regard.watch(model, read="view", keep=True) as seen:
@@ -223,5 +220,5 @@ def test_hostile_words_stay_text(show):
     root = "document.getElementById('viewer').shadowRoot"
     assert shown.page.evaluate(f"[...{root}.querySelectorAll('script, img, iframe')].length") == 0
     assert shown.page.title() != "run"
-    assert "onerror" in card(shown, "input").inner_text()
+    assert "onerror" in shown.station("input").inner_text()
     ElementTree.fromstring(shown.call("svg"))

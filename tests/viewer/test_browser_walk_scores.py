@@ -82,6 +82,9 @@ def test_a_decoder_s_state_asks_and_each_score_has_its_own_station(show, make, t
     assert "three lists" not in told
     assert "Dot product" not in told
     assert "feed-forward" not in told
+    shown.page.locator(".station[data-station=then] button").click()
+    shown.settle()
+    told = plain(shown.page.locator(".walk").text_content())
     assert "The decoder joins this list, the context, with its state" in told
 
 

@@ -25,7 +25,7 @@ export class Controls {
 
   record() {
     const { app } = this;
-    if (app.view.name === "walk" && !app.options.fetchSteps) return null;
+    if (app.view.name === "walk" && !app.view.ofRecords(app)) return null;
     const shown = app.recordsOfText.filter((record) => app.view.shows(record));
     const options = shown.map((record) => [record.number, recordName(record, app.records), `${record.label} \u00b7 ${record.entry.name}`]);
     return options.length > 1 ? choice(say("layer"), app.state.record, options, (value) => app.set({ record: Number(value), locked: [] })) : null;
@@ -136,14 +136,12 @@ export class Controls {
   /** The head whose calculation is shown, where a server gives that of any head. */
   stepsHead() {
     const { app } = this;
-    if (!app.options.fetchSteps || !app.record || app.record.heads === 1) return null;
-    const options = Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head: app.record.headNumber(head) })]);
-    return choice(say("head"), app.state.head, options, (value) => app.set({ head: Number(value), kept: null }));
+    return app.view.ofRecords(app) ? this.head() : null;
   }
 
   steps() {
     const { app } = this;
-    if (app.steps.length < 2 || (app.options.fetchSteps && app.records.length)) return null;
+    if (app.steps.length < 2 || app.view.ofRecords(app)) return null;
     return choice(say("calculation"), app.state.steps, app.steps.map((steps, number) => [number, middleText(steps.entry.name, 40), steps.entry.name]), (value) => {
       app.state.steps = Number(value);
       app.view.follow(app);

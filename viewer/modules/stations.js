@@ -28,8 +28,9 @@ export function normalizerName(name) {
 /**
  * A table that can be opened.
  * @typedef {{head: string[], adds: boolean[], rows: {label: string, numbers: (number|null)[], muted?: boolean, chosen?: boolean,
- *   side?: string}[], few: number[], foot: {label: string, numbers: (number|null)[]}}} Sum
- *   `adds`: which columns have a meaning when they are added; `few`: the rows that are shown first
+ *   side?: string}[], few: number[], amounts?: boolean, foot: {label: string, numbers: (number|null)[]}}} Sum
+ *   `adds`: which columns have a meaning when they are added; `few`: the rows that are shown first;
+ *   `amounts`: whether the numbers of the last column are parts of a whole
  *
  * A part of a station: a line of text, a formula, a list of numbers as cells, a table, the two words, or the way to the next layer.
  * `moves` says which number comes from the station before ("in"), and which goes on ("out").
@@ -253,7 +254,7 @@ export class Stations {
       few.push(rows.length - 1);
     }
     const all = weights.filter((weight) => !Number.isNaN(weight));
-    return { head: [say("walk_word"), say("walk_name_scores"), ...middle, say("walk_weight")], adds: [false, ...middle.map(() => Boolean(made.powers)), true], rows, few,
+    return { head: [say("walk_word"), say("walk_name_scores"), ...middle, say("walk_weight")], adds: [false, ...middle.map(() => Boolean(made.powers)), true], rows, few, amounts: !this.steps.signed,
       foot: { label: say("walk_sum"), numbers: [null, ...middle.map(() => (made.powers ? made.sum : null)), all.length === weights.length ? sumOf(weights) : NaN] } };
   }
 

@@ -25,7 +25,7 @@ import { featured, selectionText, sentenceOf } from "./sentence.js";
 import { StepsData } from "./steps_data.js";
 import { TextList } from "./text_list.js";
 import { Tables } from "./tables.js";
-import { shortText, visibleText } from "./text.js";
+import { visibleText } from "./text.js";
 import { LIGHT, DARK, forcedTheme } from "./themes.js";
 import { VIEW_CLASSES } from "./views/all_views.js";
 import { Zoom } from "./zoom.js";
@@ -366,7 +366,7 @@ export class Viewer {
   }
 
   heading() {
-    if (this.view.name === "walk") return shortText(this.steps[this.state.steps].entry.name, 80);
+    if (this.view.name === "walk") return /** @type {any} */ (this.view).nameOf(this, this.steps[this.state.steps]);
     if (this.view.name === "numbers") return this.grids[this.state.grid].entry.title;
     if (this.view.name === "grid") return [textName(this.record, this.records), say("eachHead", { what: factsOf(this.recordsOfText) })].filter(Boolean).join(" \u00b7 ");
     return [textName(this.record, this.records), this.recordText(this.record), this.view.headText(this)].filter(Boolean).join(" \u00b7 ");

@@ -4,14 +4,17 @@
 
 import { Experiment } from "./experiment.js";
 import { action, make } from "./elements.js";
-import { fly } from "./flight.js";
+import { fly, outgoing } from "./flight.js";
 import { say } from "./language.js";
 import { formatNumber } from "./numbers.js";
-import { divergingColor, inkOn } from "./palette.js";
+import { divergingColor, inkOn, rampColor } from "./palette.js";
 import { shownRows } from "./stations.js";
 import { shortText } from "./text.js";
 
 const FEW_CELLS = 8;
+
+/** How many letters of a result the strip of a narrow pane has room for. */
+const SHORT_FIGURE = 8;
 
 const MOST_ROWS = 600;
 
@@ -24,15 +27,17 @@ function cellNumber(value) {
   return value < 0 && Number(text) > 0 ? `\u2212${text}` : text;
 }
 
-/** The stations of the walk as elements: the overview, the experiment, and a card for each station. */
+/** The stations of the walk as elements: a strip of all, the card of the current one among one line for each other, and the experiment. */
 export class WalkPanel {
-  /** @param {{station: (place: number) => void, pair: (pair: object) => void, trial: (changes: object|null) => void, layer: (record: number) => void}} commands */
+  /** @param {{station: (place: number) => void, map: (open: boolean) => void, pair: (pair: object) => void, trial: (changes: object|null) => void, layer: (record: number) => void}} commands */
   constructor(commands) {
     this.commands = commands;
     this.opened = new Map(); // which number of a list is open
     this.unfolded = new Set(); // which lists and tables are shown whole
     this.element = make("div", { class: "walk", role: "group", "aria-label": say("walk_region"), on: { keydown: (event) => this.keyPressed(event) } });
     this.experiment = null;
+    this.name = ""; // of the head
+    this.isChosen = false; // whether controls above name it too
     this.carried = ""; // which calculations there are, where they are not all
     this.steps = null;
     this.pair = { row: 0, column: 0 };
@@ -51,10 +56,11 @@ export class WalkPanel {
     this.experiment?.show(calculation, pair);
     this.showHead();
     const focus = this.focusName();
+    const numbers = outgoing(this.cards);
     this.strip.replaceChildren(...stations.map((station, number) => this.node(station, number)));
     this.cards.replaceChildren(...stations.map((station, number) => this.card(station, number)));
     this.restoreFocus(focus);
-    if (moved !== null) this.arrive(moved);
+    if (moved !== null) this.arrive(moved, numbers);
   }
 
   /** Shows a text in place of the stations. */
@@ -83,9 +89,18 @@ export class WalkPanel {
     this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
     this.cards = make("ol", { class: "stations" });
     this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
-    this.element.replaceChildren(make("div", { class: "walk-head" }, make("h2", { text: shortText(calculation.steps.entry.name, 48) }),
+    this.title = make("h2");
+    this.map = action(say("walk_map"), say("walk_map"), () => {
+      this.map.setAttribute("aria-expanded", String(this.map.getAttribute("aria-expanded") !== "true"));
+      this.commands.map(this.map.getAttribute("aria-expanded") === "true");
+    });
+    this.map.classList.add("unfold");
+    this.map.setAttribute("aria-expanded", "false");
+    this.element.replaceChildren(make("div", { class: "walk-head" }, this.title,
       make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
-      make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
+      action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.map),
+    make("div", { class: "steps-buttons" }, this.back, this.counter, this.next), this.strip,
+    make("div", { class: "walk-body" }, this.cards, this.experiment.element, this.note));
   }
 
   showHead() {
@@ -93,6 +108,8 @@ export class WalkPanel {
     this.keyChoice.value = String(this.pair.column);
     this.back.disabled = this.place === 0;
     this.next.disabled = this.place === this.stations.length - 1;
+    this.title.textContent = this.name;
+    this.title.classList.toggle("repeated", this.isChosen);
     this.note.textContent = this.carried;
     this.counter.textContent = say("walk_place", { here: this.place + 1, all: this.stations.length });
   }
@@ -110,28 +127,48 @@ export class WalkPanel {
     this.go(this.place + step);
   }
 
-  /** Brings the station into sight, and lets its numbers fly in. */
-  arrive(from) {
+  /** Brings the open card into sight, and lets the numbers of the one before fly in. */
+  arrive(from, numbers) {
     const card = this.cards.children[this.place];
+    card.style.scrollMarginTop = `${this.strip.getBoundingClientRect().bottom - this.next.parentElement.getBoundingClientRect().top + 12}px`;
     card.scrollIntoView({ block: "nearest" });
-    if (this.place > from) fly([...this.cards.children].slice(0, this.place), card);
+    if (card.getBoundingClientRect().top < this.strip.getBoundingClientRect().bottom) card.scrollIntoView({ block: "start" });
+    if (this.place > from) fly(numbers, card);
   }
 
   // --- elements ---
 
   node(station, number) {
-    const button = make("button", { type: "button", "data-name": `node ${number}`, "aria-current": number === this.place ? "step" : null, on: { click: () => this.go(number) } },
-      make("span", { text: station.title }), make("b", { text: station.figure, dir: "auto" }));
-    return make("li", {}, button, station.operation === null ? null : make("span", { class: "operation", text: station.operation }));
+    const button = make("button", { type: "button", "data-name": `node ${number}`, title: station.title,
+      "aria-current": number === this.place ? "step" : null, on: { click: () => this.go(number) } },
+    make("span", { class: "number", text: String(number + 1) }), make("span", { class: "name", text: station.title }), make("b", { class: "long", text: station.figure, dir: "auto" }),
+    make("b", { class: "short", text: station.figure.length > SHORT_FIGURE ? station.title : station.figure, dir: "auto" }));
+    return make("li", {}, button, station.operation === null ? null : make("span", { class: "operation", text: station.operation, "aria-hidden": "true" }));
   }
 
+  /** The card of the current station; one line for another. */
   card(station, number) {
     const here = number === this.place;
-    const operation = this.stations[number - 1]?.operation ?? null; // what leads here
-    return make("li", { class: here ? "station here" : "station", "data-station": station.id },
-      operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: operation }),
-      make("article", {}, make("h3", { text: `${number + 1}. ${station.title}` }), make("p", { class: "says", text: station.sentence }),
-        ...station.parts.map((part) => this.part(part, station.id))));
+    const line = make("h3", {}, make("button", { type: "button", class: "line", "data-name": `line ${number}`, "aria-expanded": String(here), "aria-current": here ? "step" : null,
+      on: { click: () => this.go(number) } }, make("span", { class: "number", text: String(number + 1) }), make("span", { class: "name", text: station.title }),
+    here ? null : make("span", { class: "brief", text: station.sentence, "aria-hidden": "true" }), make("b", { text: station.figure, dir: "auto" })));
+    const item = make("li", { class: here ? "station here" : "station", "data-station": station.id }, line);
+    if (here) item.append(make("div", { class: "open" }, make("p", { class: "says", text: station.sentence }), make("div", { class: "parts" }, ...this.groups(station))));
+    return item;
+  }
+
+  /** The parts of a station; lines and formulas that follow each other stand together. */
+  groups(station) {
+    const groups = [];
+    for (const part of station.parts) {
+      const isList = part.kind === "cells" || part.kind === "sum";
+      if (isList) groups.push(this.part(part, station.id));
+      else {
+        if (!groups.at(-1)?.matches(".told-part")) groups.push(make("div", { class: "told-part" }));
+        groups.at(-1).append(this.part(part, station.id));
+      }
+    }
+    return groups;
   }
 
   part(part, id) {
@@ -172,9 +209,9 @@ export class WalkPanel {
 
   folding(name, all, more) {
     const isOpen = this.unfolded.has(name);
-    const text = isOpen ? say("walk_show_fewer") : say("walk_more", { count: more });
+    const text = isOpen ? say("walk_show_fewer") : more ? say("walk_more", { count: more }) : say("walk_show_all", { count: all });
     return make("button", { type: "button", class: "fold", "data-name": `fold ${name}`, text, "aria-expanded": String(isOpen),
-      "aria-label": isOpen ? text : `${text}. ${say("walk_show_all", { count: all })}`, on: { click: () => this.unfold(name) } });
+      "aria-label": isOpen || !more ? text : `${text}. ${say("walk_show_all", { count: all })}`, on: { click: () => this.unfold(name) } });
   }
 
   /** A table that adds up; its other rows are shown on demand. */
@@ -182,16 +219,27 @@ export class WalkPanel {
     const isOpen = this.unfolded.has(name) && sum.rows.length <= MOST_ROWS;
     const { rows, rest, foot } = shownRows(sum, isOpen);
     const text = (value) => (value === null || value === undefined ? "" : formatNumber(value));
+    const last = sum.head.length - 2;
+    const most = Math.max(...sum.rows.map((row) => Math.abs(row.numbers[last] ?? 0)).filter(Number.isFinite));
     const line = (one, tag, style) => make("tr", { class: style }, make("th", { scope: "row", text: one.label, dir: "auto" }),
-      ...one.numbers.map((value, column) => make(tag, { text: text(value), "data-in": this.landing(name, one, column) })));
+      ...one.numbers.map((value, column) => make(tag, { text: text(value), "data-in": this.landing(name, one, column) })), this.bar(one === foot || one === rest ? null : one.numbers[last], most, sum.amounts));
     const body = rows.map((row) => line(row, "td", `${row.muted ? "muted" : ""} ${row.chosen ? "chosen" : ""}`.trim() || null));
     if (rest) body.push(line(rest, "td", "rest"));
-    const table = make("table", {}, make("thead", {}, make("tr", {}, ...sum.head.map((head) => make("th", { scope: "col", text: head })))),
+    const table = make("table", {}, make("thead", {}, make("tr", {}, ...sum.head.map((head) => make("th", { scope: "col", text: head })), make("td", { class: "share", "aria-hidden": "true" }))),
       make("tbody", {}, ...body), make("tfoot", {}, line(foot, "td", null)));
-    if (name === "score products") table.querySelector("tfoot td:last-child").dataset.out = "number";
+    if (name === "score products") table.querySelector("tfoot td:nth-last-child(2)").dataset.out = "number";
     const more = sum.rows.length - sum.few.length;
-    return make("div", { class: "sum" }, table, make("p", { class: "sum-buttons" }, more > 0 && sum.rows.length <= MOST_ROWS ? this.folding(name, sum.rows.length, more) : null,
+    return make("div", { class: "sum" }, table, make("p", { class: "sum-buttons" }, more > 0 && sum.rows.length <= MOST_ROWS ? this.folding(name, sum.rows.length, 0) : null,
       close ? make("button", { type: "button", class: "fold", "data-name": `close ${name}`, text: say("walk_close"), on: { click: close } }) : null));
+  }
+
+  /** The last number of a line as a bar: an amount from the left, a number with a sign from the middle. */
+  bar(value, most, isAmount) {
+    const share = most > 0 && Number.isFinite(value) ? value / most : 0;
+    const width = isAmount ? share : Math.abs(share) / 2;
+    const start = isAmount ? 0 : share < 0 ? 0.5 - width : 0.5;
+    const style = `left: ${100 * start}%; width: ${100 * width}%; background: ${(isAmount ? rampColor : divergingColor)(share, this.theme)}`;
+    return make("td", { class: isAmount ? "share" : "share signs", "aria-hidden": "true" }, value === null || value === undefined ? null : make("span", {}, make("i", { style })));
   }
 
   /** The number that flies to a place of the table of products. */
@@ -222,7 +270,7 @@ export class WalkPanel {
   restoreFocus(name) {
     if (name === null) return;
     const all = [...this.element.querySelectorAll("[data-name]")];
-    const station = name.startsWith("node ") ? `node ${this.place}` : name;
+    const station = name.replace(/^(node|line) .*/, `$1 ${this.place}`);
     all.find((one) => one.dataset.name === station)?.focus({ preventScroll: true });
   }
 }

@@ -427,6 +427,7 @@ export const WORDS = {
   walk_open_cell: ["{name} {dimension}: {value}. Show its sum", "{name} {dimension}：{value}。显示其求和"],
   walk_sum_of: ["{name} {dimension} = {value}, the sum of:", "{name} {dimension} = {value}，由以下各项相加："],
   walk_close: ["Close the sum", "收起求和"],
+  walk_map: ["Map of weights", "权重图"],
   walk_what_if: ["What if?", "如果……？"],
   walk_try: ["What if? Change the calculation", "如果……会怎样？改变计算"],
   walk_temperature: ["Temperature", "温度"],

@@ -51,6 +51,11 @@ export class WalkView extends View {
     return app.steps.length > 0 || Boolean(app.options.fetchSteps && app.records.length);
   }
 
+  /** Whether each calculation is of a head of a record, which then is chosen by its layer and head. */
+  ofRecords(app) {
+    return app.records.length > 0 && (Boolean(app.options.fetchSteps) || app.steps.every((one) => app.records[one.entry.record ?? -1]));
+  }
+
   /** Whether a record can be chosen: each that a server knows the calculation of. */
   shows() {
     return true;
@@ -73,8 +78,7 @@ export class WalkView extends View {
 
   /** The calculation of a head that a server gives. */
   fetched(app, record, head) {
-    const name = `${app.recordText(app.records[record])} \u00b7 ${say("walk_head", { head: app.records[record].headNumber(head) })}`;
-    return new StepsData(null, { record, head, name, ask: () => app.options.fetchSteps(record, head) });
+    return new StepsData(null, { record, head, name: this.nameOf(app, { entry: { record, head } }), ask: () => app.options.fetchSteps(record, head) });
   }
 
   /** Makes the chosen layer and head those of the calculation. */
@@ -83,6 +87,12 @@ export class WalkView extends View {
     if (!(state.steps < steps.length)) state.steps = 0;
     const { record, head } = steps[state.steps]?.entry ?? {};
     if (app.records[record ?? -1] && head < app.records[record].heads) Object.assign(state, { record, head });
+  }
+
+  /** The name of a calculation: its layer and head, where it is of a record. */
+  nameOf(app, { entry, source = null }) {
+    const record = app.records[source?.record ?? entry.record ?? -1];
+    return record ? `${app.recordText(record)}, ${say("walk_head", { head: record.headNumber(source?.head ?? entry.head) })}` : shortText(entry.name, 48);
   }
 
   steps(app) {
@@ -130,6 +140,7 @@ export class WalkView extends View {
   beside(app) {
     this.panel ??= new WalkPanel({
       station: (place) => { app.state.station = this.stations(app)[place].id; app.changed(); },
+      map: (open) => app.frame.box.classList.toggle("mapped", open),
       pair: (pair) => { app.state.kept = app.cursor = pair; app.changed(); },
       trial: (changes) => { app.state.trial = this.trial(app, changes); app.changed(); },
       layer: (record) => app.show("walk", { record, head: app.state.head }),
@@ -160,8 +171,9 @@ export class WalkView extends View {
     const { style } = app.frame.box;
     style.setProperty("--asks", app.theme.heads[0]);
     style.setProperty("--answers", app.theme.heads[1]);
+    Object.assign(this.panel, { name: this.nameOf(app, steps), isChosen: this.ofRecords(app) });
     this.panel.carried = app.options.fetchSteps || !app.records.length ? ""
-      : say("walk_carried", { names: app.steps.slice(0, 4).map((one) => shortText(one.entry.name, 40)).join(" \u00b7 ") + (app.steps.length > 4 ? " \u2026" : "") });
+      : say("walk_carried", { names: app.steps.slice(0, 4).map((one) => this.nameOf(app, one)).join(" \u00b7 ") + (app.steps.length > 4 ? " \u2026" : "") });
     this.panel.show(this.calculation(app), pair, stations, this.placeOf(stations, app), app.theme);
   }
 
