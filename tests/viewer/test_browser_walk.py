@@ -54,7 +54,10 @@ def test_normalizers_are_those_of_regard(pages):
 
 def weights_of_table(shown, numbers):
     """The weights that the table of the row lists, by their labels."""
-    lines = [line.locator("th, td:not(.share)").all_inner_texts() for line in shown.station("weights").locator("tbody tr").all()]
+    lines = [
+        line.locator("th, td:not(.share)").all_inner_texts()
+        for line in shown.station("weights").locator("tbody tr").all()
+    ]
     return {line[0]: numbers(line[-1].replace("0", "0.0", 1) if line[-1] == "0" else line[-1])[0] for line in lines}
 
 
@@ -124,7 +127,10 @@ def test_every_number_opens_into_its_sum(show, numbers):
         cell.focus()
         shown.press("Enter")
         assert cell.get_attribute("aria-expanded") == "true"
-        lines = [line.locator("td:not(.share)").last.inner_text() for line in shown.station(station).locator(".opened tr").all()[1:]]
+        lines = [
+            line.locator("td:not(.share)").last.inner_text()
+            for line in shown.station(station).locator(".opened tr").all()[1:]
+        ]
         products = [numbers(line)[0] for line in lines]
         assert len(products) == terms + 1
         assert sum(products[:-1]) == pytest.approx(products[-1], abs=2e-4)
