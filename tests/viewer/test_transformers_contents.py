@@ -9,7 +9,7 @@ import tokenizers
 import transformers
 
 import regard
-from regard.errors import ArgumentError, KindError
+from regard.errors import ArgumentError, KindError, ShapeError
 from regard.viewer import View
 from tiny_transformers import FAMILIES, make
 
@@ -36,7 +36,7 @@ TOKENS = ("[CLS]", "the", "cat", "sat", "on", "a", "mat")
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 def test_tokens_of_one_pass(name, tokenizer):
-    seen, _ = watched(make(name, "sdpa"), lambda model: (model(IDS[:, :3]), model(IDS)))
+    seen, _ = watched(make(name, "sdpa"), lambda model: model(IDS))
     records = View(seen, tokenizer).document.records
     assert len(records) == 2
     for record in records:
@@ -44,12 +44,78 @@ def test_tokens_of_one_pass(name, tokenizer):
         assert record.queries.special == (True, *[False] * 6)
 
 
-def test_an_example_of_a_batch(tokenizer):
-    seen, _ = watched(make("bert", "sdpa"), lambda model: model(torch.cat((IDS.flip(1), IDS))))
-    with pytest.raises(ArgumentError, match="2 examples"):
-        View(seen, tokenizer)
-    for example, expected in enumerate((TOKENS[::-1], TOKENS)):
-        assert View(seen, tokenizer, example=example).document.records[0].keys.labels == expected
+READERS = {
+    "batch": lambda model: model(torch.cat((IDS.flip(1), IDS))),
+    "passes": lambda model: (model(IDS.flip(1)), model(IDS)),
+    "generations": lambda model: [
+        model.generate(ids, max_new_tokens=1, do_sample=False, pad_token_id=0) for ids in (IDS.flip(1), IDS)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ["bert", "llama"])
+@pytest.mark.parametrize("reads", READERS)
+def test_all_texts_that_a_model_read_are_shown(name, reads, tokenizer):
+    if (name, reads) == ("bert", "generations"):
+        pytest.skip("an encoder writes nothing")
+    seen, _ = watched(make(name, "sdpa"), READERS[reads])
+    document = View(seen, tokenizer).document
+    assert document.text_numbers == (0, 0, 1, 1)
+    assert "," not in document.title
+    texts = [TOKENS[::-1], TOKENS]
+    assert [record.keys.labels for record in document.records] == [texts[0], texts[0], texts[1], texts[1]]
+    for example, expected in enumerate(texts):
+        records = View(seen, tokenizer, example=example).document.records
+        assert [record.keys.labels for record in records] == [expected] * 2
+        for record, other in zip(records, document.records[2 * example :], strict=False):
+            assert (record.weights == other.weights).all()
+    named = View(seen, texts).document
+    assert [record.keys.labels for record in named.records] == [record.keys.labels for record in document.records]
+    with pytest.raises(ShapeError, match="lists for 2 texts; there are 3"):
+        View(seen, [*texts, TOKENS])
+    by_tokenizer = seen.document(tokenizer, batch_row=seen.texts(tokenizer)[1].batch_row)
+    assert [record.keys.labels for record in by_tokenizer.records] == [TOKENS] * 2
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_steps_of_a_generation_are_one_text(cached, tokenizer):
+    options = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "pad_token_id": 0, "use_cache": cached}
+    seen, ids = watched(make("llama", "sdpa"), lambda model: model.generate(IDS, **options))
+    document = View(seen, tokenizer).document
+    assert document.text_numbers is None
+    assert document.records[0].keys.labels == tuple(tokenizer.convert_ids_to_tokens(ids[0, :-1]))
+
+
+def test_texts_beyond_the_size_of_a_file_are_named(tokenizer, monkeypatch):
+    seen, _ = watched(make("bert", "sdpa"), lambda model: [model(IDS.roll(shift, 1)) for shift in range(3)])
+    whole = View(seen, tokenizer).document
+    size = sum(record.weights.size for record in whole.records) // 3
+    for texts in (1, 2, 3):
+        monkeypatch.setattr("regard.viewer.watched_contents.MOST_OF_TEXTS", texts * size)
+        document = View(seen, tokenizer).document
+        assert len(document.records) == 2 * texts
+        rest = (("texts", f"the first {texts} of 3; View(watched, tokens, example={texts}) shows the next"),)
+        assert document.texts == (rest if texts < 3 else ())
+
+
+def test_several_outputs_are_texts_by_their_tokens():
+    model = make("bert", "eager")
+    texts = [TOKENS, TOKENS[:4]]
+    outputs = [model(IDS[:, : len(text)], output_attentions=True).attentions for text in texts]
+    document = View(outputs, texts).document
+    assert document.text_numbers == (0, 0, 1, 1)
+    assert [len(record.keys) for record in document.records] == [7, 7, 4, 4]
+    assert torch.equal(torch.from_numpy(document.records[3].weights), outputs[1][1][0].detach())
+    batch = model(torch.cat((IDS, IDS.flip(1))), output_attentions=True).attentions
+    for content in (batch, torch.stack(batch)):
+        document = View(content, [TOKENS, TOKENS[::-1]]).document
+        assert [record.layer for record in document.records] == [0, 1, 0, 1]
+        assert torch.equal(torch.from_numpy(document.records[2].weights), batch[0][1].detach())
+        assert View(content, [TOKENS, TOKENS[::-1]], example=1).document.records[0].keys.labels == TOKENS[::-1]
+        with pytest.raises(ShapeError, match="lists for the 2 examples of the batch; there are 1"):
+            View(content, [TOKENS])
+    with pytest.raises(ShapeError, match="lists for 2 texts; there are 1"):
+        View(outputs, [TOKENS])
 
 
 def test_generated_tokens_label_both_axes(tokenizer):
@@ -115,7 +181,7 @@ def test_both_sides_of_an_encoder_decoder(name, generates, tokenizer):
     seen, ids = watched(make(name, "eager"), run)
     written = tuple(tokenizer.convert_ids_to_tokens(ids[0]))
     sides = {"self": (TOKENS, TOKENS), "causal": (written, written), "cross": (written, TOKENS)}
-    records = View(seen, tokenizer).document.records
+    records = View(seen, tokenizer, example=int(generates)).document.records
     assert {record.kind for record in records} == set(sides)
     for record in records:
         assert (record.queries.labels, record.keys.labels) == sides[record.kind]

@@ -14,8 +14,7 @@ A sequence of tensors or arrays has one for each layer, as Hugging Face's ``outp
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -26,31 +25,20 @@ from regard.attention import Attended, Observed
 from regard.attention.readings import WATCHING_LINE
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.explanations import Explanation
-from regard.explanations.model_attention import head_arguments, head_matrices, worked_steps
-from regard.records import (
-    AttentionRecord,
-    Axis,
-    Document,
-    FrameAxis,
-    GridAxis,
-    HeadGrid,
-    StepsRecord,
-    TokenAxis,
-    word_ranges,
-)
-from regard.records.axis import is_whole_number, special_by_name
+from regard.explanations.model_attention import head_arguments, head_matrices
+from regard.records import AttentionRecord, Document, HeadGrid, StepsRecord
+from regard.records.axis import is_whole_number
 from regard.shapes.arrays import as_array
+from regard.viewer.token_labels import TokenLabels
+from regard.viewer.watched_contents import STEPS_USAGE, document_of_watch
 from regard.watching import AttentionCall, Watch
-from regard.watching.call_records import ProblemTiles, numbered_records, shared_by
-from regard.watching.weight_sources import score_parts
+from regard.watching.call_records import numbered_records
 
 MOST_READ = 2**21
 """The most weights of all records together that are read from tiles, so that a view of them is a small file."""
 
 OUTPUT_FIELDS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
 """The fields of a model output of transformers that hold weights."""
-
-STEPS_USAGE = "with regard.watch(model, keep=True) as watched: model(**inputs); then View(watched, steps=[(0, 0)])"
 
 NO_ATTENTIONS = (
     "the model returned no attentions, since its attention implementation (such as 'sdpa') computes no weights: write "
@@ -69,70 +57,6 @@ ACCEPTED_CONTENTS = (
     "View shows weights (a tensor, an array or nested lists) with tokens, outputs.attentions, results of "
     "regard.watch, observe, attend_with_weights, explain, predict, survey or patch, records and a Document"
 )
-
-
-@dataclass(frozen=True)
-class TokenLabels:
-    """The tokens that a caller named, for both sides or for queries and keys, and the example of a batch, from 0."""
-
-    tokens: Any = None
-    rows: Any = None
-    columns: Any = None
-    example: int | None = None
-
-    def refuse(self, content: str) -> None:
-        """Raises ArgumentError if anything is named for a content that has its own labels."""
-        named = [name for name in ("tokens", "rows", "columns", "example") if getattr(self, name) is not None]
-        if named:
-            raise ArgumentError(f"{content} has its tokens; leave {' and '.join(named)} out: View(content)")
-
-    def axes(self, queries: int, keys: int) -> tuple[Axis, Axis]:
-        """Returns the axes of weights ``[queries, keys]``."""
-        sizes = f"the weights have {queries} queries and {keys} keys"
-        if self.tokens is not None and (self.rows is not None or self.columns is not None):
-            raise ArgumentError("name tokens for both sides, or rows and columns: View(weights, rows=..., columns=...)")
-        if self.tokens is not None:
-            axis = _axis("tokens", self.tokens)
-            if queries != keys:
-                raise ShapeError(
-                    f"{sizes}, so each side has tokens of its own: View(weights, rows=[{queries} tokens of the "
-                    f"queries], columns=[{keys} tokens of the keys])"
-                )
-            if len(axis) != queries:
-                raise ShapeError(
-                    f"tokens must be {queries}, one for each position of the weights, special tokens included; there "
-                    f"are {len(axis)}. Of a tokenizer write View(weights, tokenizer.convert_ids_to_tokens(ids))"
-                )
-            return axis, axis
-        if self.rows is None and self.columns is None:
-            named = f"View(weights, tokens) with {queries} tokens, or View(weights, range({queries})) for numbers"
-            if queries != keys:
-                named = f"View(weights, rows=[{queries} tokens of the queries], columns=[{keys} tokens of the keys])"
-            raise ArgumentError(f"tokens are missing: {sizes}; write {named}")
-        for name, labels, side, count in (
-            ("rows", self.rows, "queries", queries),
-            ("columns", self.columns, "keys", keys),
-        ):
-            if labels is None:
-                raise ArgumentError(
-                    f"{name} is missing, the {count} tokens of the {side}: View(weights, rows=..., columns=...)"
-                )
-        pair = _axis("rows", self.rows), _axis("columns", self.columns)
-        for name, axis, count in zip(("rows", "columns"), pair, (queries, keys), strict=True):
-            if len(axis) != count:
-                raise ShapeError(f"{name} must be {count} tokens, since {sizes}; there are {len(axis)}")
-        # Equal tokens are one axis.
-        return (pair[0], pair[0]) if pair[0] == pair[1] else pair
-
-    def row(self, batch: int, line: str) -> int:
-        """Returns the number of the example in a batch."""
-        if self.example is None:
-            if batch != 1:
-                raise ArgumentError(f"there are {batch} examples in the batch; write which one: {line}")
-            return 0
-        if isinstance(self.example, bool) or not isinstance(self.example, int) or not 0 <= self.example < batch:
-            raise ArgumentError(f"example must be from 0 to {batch - 1}; it is {self.example!r}")
-        return self.example
 
 
 def as_document(
@@ -192,7 +116,7 @@ def _document(content: Any, labels: TokenLabels, steps: Sequence[tuple[int, int]
     if isinstance(content, Explanation):
         return _of_parts([_labelled(content, labels)])
     if isinstance(content, Watch):
-        return _of_watch(content, labels, steps)
+        return document_of_watch(content, labels, steps)
     if isinstance(content, AttentionCall):
         return _of_call(content, labels)
     if isinstance(content, (Observed, Attended)):
@@ -261,89 +185,6 @@ def _of_output(fields: Sequence[str]) -> str:
     return f"a model's output has more than weights; write {' or '.join(lines)}"
 
 
-def _of_watch(watched: Watch, labels: TokenLabels, steps: Sequence[tuple[int, int]]) -> Document:
-    document, row = _document_of_watch(watched, labels)
-    calls = watched.stitched()
-    shown = [
-        (call, row // sharing)
-        for call, sharing in zip(calls, shared_by(calls), strict=True)
-        if call.weights is not None or call.tiles is not None
-    ]
-    worked = [_worked(*pair, document.records, shown) for pair in steps]
-    return replace(document, steps=tuple(worked))
-
-
-def _worked(
-    number: int, head: int, records: Sequence[AttentionRecord], shown: Sequence[tuple[AttentionCall, int]]
-) -> StepsRecord:
-    """Returns the calculation of a record's head, from the tensors that a batch row of its call stores."""
-    heads = records[number].numbers_of_heads if 0 <= number < len(records) else ()
-    if head not in heads:
-        known = f"from 0 to {len(heads) - 1}" if heads == tuple(range(len(heads))) else f"one of {list(heads)}"
-        known = f" and head {known}" if heads else ""
-        raise ArgumentError(
-            f"steps must have (layer, head) with layer from 0 to {len(records) - 1}{known}; one is {(number, head)}"
-        )
-    record, (call, row) = records[number], shown[number]
-    tiles = call.tiles
-    if tiles is None:
-        raise ArgumentError(f"the queries, keys and values of {record.name!r} were not stored; write {STEPS_USAGE}")
-    source = tiles[row]
-    if not isinstance(source, ProblemTiles):
-        raise ArgumentError(f"{record.name!r} shows its weights alone; its queries, keys and values are unknown")
-    position = heads.index(head)
-    problem, chosen = source.problem, source.chosen[position]
-    worked = worked_steps([problem], chosen, record.name, record.layer, record.queries, record.keys)
-    parts = None
-    if call.origin is not None:
-        with suppress(ArgumentError):  # the walk has no station of sources then
-            parts = score_parts(call, row, chosen)
-    return replace(worked, head=position, parts=parts)
-
-
-def _document_of_watch(watched: Watch, labels: TokenLabels) -> tuple[Document, int]:
-    """Returns the records of a watched model, and the batch row that they show."""
-    calls = watched.stitched() if watched.calls else []
-    if not calls:
-        raise ArgumentError(f"no attention call was watched yet; call the model inside of the context: {WATCHING_LINE}")
-    if all(call.weights is None and call.tiles is None for call in calls):
-        if any(call.tiles is not None for call in watched.calls):
-            raise ArgumentError(
-                "keep=True keeps the queries and keys of each call, and the last sequence has several calls, one for "
-                "each step: write View(watched.calls[0], tokens) for one of "
-                f'{len(watched.calls)} calls, or for the whole sequence read="view" in place of keep=True'
-            )
-        raise ArgumentError(
-            f"the weights were not read; write {WATCHING_LINE}; then View(watched, tokens). For long inputs write "
-            "keep=True in place of read"
-        )
-    row = labels.row(calls[0].batch * shared_by(calls)[0], "View(watched, tokens, example=0)")
-    rows, columns = labels.rows, labels.columns
-    if callable(getattr(labels.tokens, "convert_ids_to_tokens", None)):
-        if rows is not None or columns is not None:
-            raise ArgumentError("name a tokenizer, or rows and columns: View(watched, rows=..., columns=...)")
-        rows, columns = watched.token_axes(labels.tokens, row)
-    elif labels.tokens is not None:
-        if rows is not None or columns is not None:
-            raise ArgumentError("name tokens for both sides, or rows and columns: View(watched, rows=..., columns=...)")
-        if any(call.kind == "cross" for call in calls):
-            raise ArgumentError(
-                "the model attends from one sequence to another: write View(watched, rows=target_tokens, "
-                "columns=source_tokens)"
-            )
-        rows = labels.tokens
-    title, count = type(watched.model).__name__, watched.sequences
-    if count > 1:
-        title += f", the last of {count} sequences"
-    if rows is None and columns is None:
-        return Document(title, tuple(numbered_records(calls, row))), row
-    if rows is None:
-        raise ArgumentError("rows is missing, the tokens of the queries: View(watched, rows=..., columns=...)")
-    keys = None if columns is None else _axis("columns", columns)
-    queries = _axis("tokens" if labels.rows is None else "rows", rows)
-    return watched.document(queries, keys, title=title, batch_row=row), row
-
-
 def _of_call(call: AttentionCall, labels: TokenLabels) -> Document:
     if call.weights is None and call.tiles is None:
         raise ArgumentError(f"the weights were not read; write {WATCHING_LINE}; then View(watched.calls[0], tokens)")
@@ -374,6 +215,8 @@ def _of_result(result: Observed | Attended, labels: TokenLabels) -> Document:
 
 
 def _of_weights(content: Any, labels: TokenLabels, signed: bool = False) -> Document:
+    if labels.count is not None:
+        return _of_texts(content, labels, signed)
     layers = _layers(content, labels)
     records = []
     for number, layer in enumerate(layers):
@@ -389,6 +232,28 @@ def _of_weights(content: Any, labels: TokenLabels, signed: bool = False) -> Docu
         name = "attention" if len(layers) == 1 else f"layer {number}"
         weights = layer.astype(np.float32, copy=False)
         records.append(AttentionRecord(name, number, kind, queries, keys, weights, signed=signed))
+    return Document("attention", tuple(records))
+
+
+def _of_texts(content: Any, labels: TokenLabels, signed: bool) -> Document:
+    """Returns the weights of several texts: one entry of a list for each, as ``outputs.attentions``, or a batch."""
+    count = labels.count or 0
+    by_text = isinstance(content, (list, tuple)) and any(
+        isinstance(layer, (torch.Tensor, np.ndarray))
+        for part in content
+        if isinstance(part, (list, tuple))
+        for layer in part
+    )
+    if by_text:
+        labels.check_count(len(content))
+    chosen = range(count) if labels.example is None else [labels.row(count, "View(weights, tokens, example=0)")]
+    records: list[AttentionRecord] = []
+    for number in chosen:
+        of_text = labels.of_text(number)
+        if by_text:
+            records += _of_weights(content[number], of_text, signed).records
+        else:
+            records += _of_weights(content, replace(of_text, example=number, batch=count), signed).records
     return Document("attention", tuple(records))
 
 
@@ -436,36 +301,6 @@ def _one_layer(name: str, content: Any, labels: TokenLabels) -> NDArray[Any]:
             )
         raise ArgumentError(message)
     return layer[None] if layer.ndim == 2 else layer
-
-
-def _axis(name: str, tokens: Any) -> Axis:
-    """Returns the axis of tokens that a caller named."""
-    if isinstance(tokens, (TokenAxis, GridAxis, FrameAxis)):
-        return tokens
-    if callable(getattr(tokens, "convert_ids_to_tokens", None)):
-        raise KindError(
-            f"{name} is a tokenizer, and the weights have no token ids: write "
-            "View(weights, tokenizer.convert_ids_to_tokens(inputs['input_ids'][0]))"
-        )
-    if isinstance(tokens, str):
-        words = tokens.split()
-        raise KindError(
-            f"{name} must be a list of texts, one for each position; it is one text: write "
-            f"{name}={words[:3] if len(words) > 1 else list(tokens.strip()[:3])}"
-        )
-    if isinstance(tokens, torch.Tensor):
-        raise KindError(f"{name} must be texts; these are ids: write tokenizer.convert_ids_to_tokens(ids)")
-    if not isinstance(tokens, Iterable):
-        raise KindError(f"{name} must be a list of texts, or an axis of regard.records; it is {type(tokens).__name__}")
-    texts = [token if isinstance(token, str) else _numbered(name, token) for token in tokens]
-    special = special_by_name(texts)
-    return TokenAxis(tuple(texts), special, word_ranges(texts, special))
-
-
-def _numbered(name: str, token: Any) -> str:
-    if isinstance(token, bool) or not isinstance(token, (int, np.integer)):
-        raise KindError(f"{name} must hold texts or numbers of positions; one is of type {type(token).__name__}")
-    return str(token)
 
 
 def steps_record(explanation: Explanation, *, batch: int = 0, head: int = 0, name: str | None = None) -> StepsRecord:

@@ -54,6 +54,7 @@ from regard.watching.patching import patch
 from regard.watching.survey import survey
 from regard.watching.survey_difference import StatisticDifference, SurveyDifference
 from regard.watching.watch import Watch, watch
+from regard.watching.watched_texts import WatchedText
 from regard.watching.weight_parts import PartPair, WeightParts
 from regard.watching.weight_sources import explain_weight
 
@@ -80,6 +81,7 @@ __all__ = [
     "SurveyDifference",
     "TextImportance",
     "UnseenAttentionWarning",
+    "WatchedText",
     "WeightParts",
     "ablate",
     "explain_weight",

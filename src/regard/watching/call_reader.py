@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.prepared_launches import PreparedReading, reads_pairs, statistics
-from regard.attention.readings import Readings
+from regard.attention.readings import Readings, checked_readings
 from regard.masks import Mask
 from regard.records.attention_record import Kind
 from regard.shapes.grid import Grid
@@ -218,3 +219,24 @@ class CallHistory:
         if causal:
             self._causal.add(name)
         return "causal" if causal else "self"
+
+
+def check_readings(read: Readings) -> None:
+    """Checks the types of readings; indices are checked when a call shows its size."""
+    if read is _CHECKED_READINGS[-1]:
+        return
+    if isinstance(read, Readings) and isinstance(read.shares, (list, tuple)) and read.shares:
+        read = replace(read, shares=())
+    if isinstance(read, Readings) and isinstance(read.recall, Mask):
+        read = replace(read, recall=True)
+    checked_readings(read, _LARGE_GRID)
+    if read.rows is read.tile is read.pooled is None:
+        # It is immutable, and contexts in a loop often share it.
+        _CHECKED_READINGS[-1] = read
+
+
+_CHECKED_READINGS = [Readings()]
+"""The last readings that passed the check."""
+
+_LARGE_GRID = Grid.whole(1, 1, 2**40, 2**40)
+"""A grid larger than that of any call."""

@@ -118,12 +118,12 @@ class Generation:
         """The number of sequences of the module that has most of them."""
         return max(map(len, self._modules.values()), default=0)
 
-    @property
-    def prompt(self) -> int | None:
-        """How many tokens the last causal sequence had before its first new token; None: unknown, or there is none."""
+    def prompt(self, sequence: int) -> int | None:
+        """Returns how many tokens a causal sequence had before its first new one; None: unknown, or there is none."""
         for sequences in self._modules.values():
-            cached = sequences[-1].cached
-            if cached is not None and sequences[-1].first.kind == "causal":
+            joined = sequences[sequence if -len(sequences) <= sequence < len(sequences) else -1]
+            cached = joined.cached
+            if cached is not None and joined.first.kind == "causal":
                 pieces = [piece for piece, count in cached.pieces() if count]
                 # The end of a prompt that was read in pieces is unknown.
                 return pieces[0].end if len(pieces) > 1 and pieces[1].call.queries == 1 else None

@@ -46,13 +46,12 @@ class TokenIds:
         The ``parts`` are those of one module's calls; it ``has_source`` in an encoder-decoder's decoder. ArgumentError
         is raised if the ids are not known.
         """
-        # In one forward pass of an encoder-decoder the decoder reads after the encoder.
-        last = {forward: number for number, (forward, _) in enumerate(self._reads)}
-        numbers = [last.get(part.call.forward) for part in parts]
+        # In one forward pass the decoder reads after its encoder, and before that of the next sequence.
+        last = {(forward, *ids.shape): number for number, (forward, ids) in enumerate(self._reads)}
+        numbers = [last.get((part.call.forward, part.call.batch, part.call.queries)) for part in parts]
         first = min((number for number in numbers if number is not None), default=0)
         reads = [None if number is None else self._reads[number][1].cpu() for number in numbers]
-        shapes = [(part.call.batch, part.call.queries) for part in parts]
-        if [None if ids is None else tuple(ids.shape) for ids in reads] != shapes or (has_source and first == 0):
+        if None in numbers or (has_source and first == 0):
             raise ArgumentError(
                 "the model's token ids are not known (it is no model of transformers, or it read embeddings): "
                 "write View(watched, tokenizer.convert_ids_to_tokens(ids)) with the ids of the example"
@@ -77,6 +76,11 @@ def _table(modules: Mapping[str, nn.Module]) -> nn.Embedding | None:
             if isinstance(table, nn.Embedding):
                 return table
     return None
+
+
+def is_tokenizer(tokens: Any) -> bool:
+    """Whether tokens are a tokenizer of transformers, which makes them of ids."""
+    return callable(getattr(tokens, "convert_ids_to_tokens", None))
 
 
 def token_axis(tokenizer: Any, ids: Sequence[int], text: str | None = None) -> TokenAxis:

@@ -2,29 +2,27 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention.readings import ReadingName, Readings, as_readings, checked_readings
+from regard.attention.readings import ReadingName, Readings, as_readings
 from regard.errors import ArgumentError, KindError, RegardError
-from regard.masks import Mask
 from regard.names.counted import counted
 from regard.names.missing_names import hinted
 from regard.records import AttentionRecord, Axis, Document, TokenAxis
 from regard.records.attention_record import Kind
 from regard.records.shaded_table import shaded_table
 from regard.shapes.checks import check_model, type_text
-from regard.shapes.grid import Grid, spread_heads
+from regard.shapes.grid import spread_heads
 from regard.summaries import record_html
 from regard.tracing.transforms import active_transform
 from regard.watching.ablation import How, ablate
 from regard.watching.attention_call import AttentionCall
 from regard.watching.cached_keys import CachedKeys, Reordering
-from regard.watching.call_reader import CallHistory, CallReader
+from regard.watching.call_reader import CallHistory, CallReader, check_readings
 from regard.watching.call_records import ProblemTiles, records_of
 from regard.watching.change import chosen_numbers
 from regard.watching.contributions import value_logits
@@ -37,7 +35,8 @@ from regard.watching.owners import Owner
 from regard.watching.projections import Projections
 from regard.watching.residual_stream import ResidualStream
 from regard.watching.thread_state import is_apart, without_mode
-from regard.watching.token_ids import TokenIds, token_axis
+from regard.watching.token_ids import TokenIds, is_tokenizer
+from regard.watching.watched_texts import WatchedText, texts_of
 from regard.watching.write_tracking import WriteTracking
 
 CALLS_LIMIT = 12
@@ -292,33 +291,40 @@ class Watch(ObservingContext):
             self._cached.link()
             return Generation(self.calls, self._cached)
 
-    def token_axes(self, tokenizer: Any, batch_row: int = 0) -> tuple[TokenAxis, TokenAxis | None]:
-        """Returns the tokens that a Hugging Face model read in its last sequence; of a beam search, the last beams'.
+    def texts(self, tokenizer: Any) -> list[WatchedText]:
+        """Returns the texts that a Hugging Face model read: each row of each sequence, in their order.
+
+        A sequence that the next one continues by one token, as in a generation without a cache, is no text of its own.
 
         Args:
             tokenizer: a tokenizer of transformers.
-            batch_row: the number of the batch row, from 0.
+
+        Raises:
+            ArgumentError: the ids of a sequence are not known.
+        """
+        return texts_of(self._generation(), self._token_ids, tokenizer, range(self.sequences))
+
+    def token_axes(self, tokenizer: Any, batch_row: int = 0, sequence: int = -1) -> tuple[TokenAxis, TokenAxis | None]:
+        """Returns the tokens that a Hugging Face model read in a sequence; of a beam search, the last beams'.
+
+        Args:
+            tokenizer: a tokenizer of transformers.
+            batch_row, sequence: as for `records`.
 
         Returns:
             The tokens of the queries, and those of the source of an encoder-decoder.
 
         Raises:
-            ArgumentError: the ids are not known.
+            ArgumentError: the ids are not known, or there is no such row.
         """
-        generation = self._generation()
-        modules = [parts for parts in generation.parts() if parts]
-        decoder = [parts for parts in modules if parts[0].call.kind != "self"] or modules
-        has_source = any(parts[0].call.kind == "cross" for parts in decoder)
-        ids, source = self._token_ids.of_sequence(max(decoder, key=lambda parts: parts[-1].end), has_source)
-        queries = token_axis(tokenizer, ids[batch_row].tolist())
-        if source is not None:
-            return queries, token_axis(tokenizer, source[batch_row].tolist())
-        prompt = generation.prompt
-        return (queries if prompt is None or prompt >= len(queries) else replace(queries, generated=prompt)), None
+        texts = texts_of(self._generation(), self._token_ids, tokenizer, (sequence,))
+        if not 0 <= batch_row < len(texts):
+            raise ArgumentError(f"batch_row must be from 0 to {len(texts) - 1}; it is {batch_row}")
+        return texts[batch_row].queries, texts[batch_row].keys
 
     def records(
         self,
-        query_tokens: Sequence[str] | Axis,
+        query_tokens: Sequence[str] | Axis | Any,
         key_tokens: Sequence[str] | Axis | None = None,
         *,
         batch_row: int = 0,
@@ -328,8 +334,9 @@ class Watch(ObservingContext):
         """Returns plain records of one batch row, one for each call that has weights or a source of tiles.
 
         Args:
-            query_tokens: the tokens of the queries, or an axis of `regard.records`. They may be longer than the calls'
-                queries by one token: the last generated token was never fed.
+            query_tokens: the tokens of the queries, an axis of `regard.records`, or the tokenizer of a Hugging Face
+                model (see `token_axes`). They may be longer than the calls' queries by one token: the last generated
+                token was never fed.
             key_tokens: the tokens of the keys of cross-attention (the source of a translation), which are also those of
                 the encoder; None: ``query_tokens``.
             batch_row: its number, from 0.
@@ -343,13 +350,15 @@ class Watch(ObservingContext):
             ArgumentError: no call has weights or tiles, or there is no such row.
             ShapeError: a call has another number of queries or keys than there are tokens.
         """
+        if is_tokenizer(query_tokens):
+            query_tokens, key_tokens = self.token_axes(query_tokens, batch_row, sequence)
         calls = self.stitched(sequence)
         factors = None if logit is None else (lambda call: value_logits(self.model, call, logit))
         return records_of(calls, query_tokens, key_tokens, batch_row, factors)
 
     def document(
         self,
-        query_tokens: Sequence[str] | Axis,
+        query_tokens: Sequence[str] | Axis | Any,
         key_tokens: Sequence[str] | Axis | None = None,
         *,
         title: str | None = None,
@@ -458,7 +467,7 @@ def watch(
     """
     check_model(model)
     readings = as_readings(read, Readings(entropy=True, peak=True, received=True))
-    _check_readings(readings)
+    check_readings(readings)
     for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs), ("inputs", inputs)):
         if not isinstance(flag, bool):
             raise KindError(f"{name} must be True or False; it is {type_text(flag)}")
@@ -466,27 +475,6 @@ def watch(
     chosen_heads = chosen_numbers("heads", heads)
     of_layers = None if chosen_layers is None else frozenset(chosen_layers)
     return Watch(model, readings, of_layers, chosen_heads, keep, norms, outputs, inputs)
-
-
-def _check_readings(read: Readings) -> None:
-    """Checks the types of readings; indices are checked when a call shows its size."""
-    if read is _CHECKED_READINGS[-1]:
-        return
-    if isinstance(read, Readings) and isinstance(read.shares, (list, tuple)) and read.shares:
-        read = replace(read, shares=())
-    if isinstance(read, Readings) and isinstance(read.recall, Mask):
-        read = replace(read, recall=True)
-    checked_readings(read, _LARGE_GRID)
-    if read.rows is read.tile is read.pooled is None:
-        # It is immutable, and contexts in a loop often share it.
-        _CHECKED_READINGS[-1] = read
-
-
-_CHECKED_READINGS = [Readings()]
-"""The last readings that passed the check."""
-
-_LARGE_GRID = Grid.whole(1, 1, 2**40, 2**40)
-"""A grid larger than that of any call."""
 
 
 def _heads_of_call(heads: tuple[int, ...] | None, count: int, name: str) -> tuple[int, ...]:
