@@ -131,14 +131,14 @@ export class Cards {
    * @param {{box?: any, element?: HTMLElement}} where
    */
   target({ box, element }) {
-    const { frame, area } = this.app;
+    const { frame } = this.app;
     if (element) {
       const [outer, inner] = [frame.box.getBoundingClientRect(), element.getBoundingClientRect()];
       return { x: inner.left - outer.left, y: inner.top - outer.top, width: inner.width, height: inner.height };
     }
     const win = this.app.window();
     const [x0, y0] = [Math.max(0, box.x - win.x), Math.max(0, box.y - win.y)];
-    const [x1, y1] = [Math.min(area.width, box.x + box.width - win.x), Math.min(area.height, box.y + box.height - win.y)];
+    const [x1, y1] = [Math.min(win.width, box.x + box.width - win.x), Math.min(win.height, box.y + box.height - win.y)];
     return { x: x0 + frame.stage.offsetLeft, y: y0 + TOP + frame.stage.offsetTop, width: Math.max(8, x1 - x0), height: Math.max(8, y1 - y0) };
   }
 
@@ -187,7 +187,7 @@ export class Cards {
     const { left = 0 } = app.view.geometry(app);
     const size = app.view.size(app);
     const x = app.view.name === "pattern" ? Math.max(0, left - 90) : 0;
-    return { x: x + app.frame.stage.offsetLeft, y: app.frame.stage.offsetTop + TOP, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
+    return { x: x + app.frame.stage.offsetLeft, y: app.frame.stage.offsetTop + TOP, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.seenHeight, size.height) };
   }
 
   /** A veil with holes over the targets, their frames, and lines from the cards. */

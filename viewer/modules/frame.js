@@ -31,22 +31,55 @@ export class Frame {
     this.beside = make("div", { class: "beside", hidden: true });
     this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller, this.beside);
     this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
-    this.sentence = make("p", { class: "sentence", id: "sentence" });
+    this.sentence = make("div", { class: "sentence", id: "sentence" });
     this.shares = make("p", { class: "shares" });
+    this.told = make("div", { class: "told" }, this.sentence, this.shares);
     this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
     this.help = make("p", { class: "help", id: "help" });
+    this.footer = make("footer", {}, this.help);
     this.what = make("button", { class: "what", type: "button", text: say("whatIsThis"), "aria-pressed": "false" });
     this.cards = make("div", { class: "cards", hidden: true });
     this.list = make("div", { class: "textlist", role: "listbox", "aria-label": say("textList"), hidden: true });
     this.box = make("section", { class: "viewer", lang: languageTag(), "aria-label": say("attentionWeights") },
-      make("header", {}, this.title, this.texts, this.facts, this.more),
+      make("header", {}, this.title, this.facts, this.texts, this.what, this.more),
       make("div", { class: "body" }, this.list, make("div", { class: "main" },
-        make("div", { class: "row" }, this.bar, this.tabs),
-        make("div", { class: "telling" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
-        this.stage, make("footer", {}, this.help))), this.readout, this.menu, this.tip, this.cards);
+        make("div", { class: "row" }, this.bar, this.tabs), this.told, this.stage, this.footer)), this.readout, this.menu, this.tip, this.cards);
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);
     this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
+  }
+
+  /** Takes the layout of the width that there is, and holds the height that sentences have had in it. */
+  fitWidth() {
+    const { box, told } = this;
+    box.classList.toggle("narrow", box.clientWidth < 480);
+    box.classList.toggle("slim", box.clientWidth < 760);
+    const width = told.clientWidth;
+    if (this.width !== width) told.style.minHeight = "";
+    this.width = width;
+    told.style.minHeight = `${told.offsetHeight}px`;
+  }
+
+  /** The height that the stage may have: what the other parts leave, and on narrow screens, where the page scrolls, what goes with the width. */
+  roomOfStage() {
+    const { box, stage, scroller, footer } = this;
+    if (box.classList.contains("walking")) return scroller.clientHeight;
+    const narrow = box.classList.contains("narrow");
+    const rest = (narrow ? this.root.host : box).clientHeight - stage.offsetTop - footer.offsetHeight;
+    return Math.max(rest, 240, narrow ? 1.7 * box.clientWidth : 0);
+  }
+
+  /** Gives the scrolled picture its size, and the stage the height of it and of its scroll bar, as far as there is room. */
+  sizeStage(width, height, room) {
+    const { space, stage, scroller } = this;
+    Object.assign(space.style, { width: `${Math.min(width, 3e7)}px`, height: `${Math.min(height, 3e7)}px` });
+    if (this.box.classList.contains("walking")) {
+      stage.style.height = "";
+      return;
+    }
+    stage.style.height = `${Math.min(room, height)}px`;
+    const bar = scroller.offsetHeight - scroller.clientHeight;
+    if (bar) stage.style.height = `${Math.min(room, height + bar)}px`;
   }
 
   /** Makes the canvas as large as its room, in pixels of the screen. */
@@ -75,6 +108,8 @@ export class Frame {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
       tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
     })));
+    const { offsetLeft = 0, offsetWidth = 0 } = /** @type {HTMLElement|null} */ (this.tabs.querySelector("[aria-selected=true]")) ?? {};
+    this.tabs.scrollLeft = offsetLeft - (this.tabs.clientWidth - offsetWidth) / 2;
   }
 
   /** Elements of a view beside the canvas; null: none. */
@@ -104,10 +139,12 @@ export class Frame {
     (same ?? all[Math.min(place, all.length - 1)])?.focus();
   }
 
-  /** What is highlighted, in a sentence and in numbers. */
-  tellSentence({ text, shares }) {
-    if (this.sentence.textContent !== text) this.sentence.textContent = this.sentence.title = text;
-    if (this.shares.textContent !== shares) this.shares.textContent = this.shares.title = shares;
+  /** What is highlighted, in a sentence and in numbers. Of one subject their box only grows: the picture below stays where it is pointed at. */
+  tellSentence({ text, shares }, subject = "") {
+    if (this.subject !== subject) this.told.style.minHeight = "";
+    this.subject = subject;
+    if (this.sentence.textContent !== text) this.sentence.textContent = text;
+    if (this.shares.textContent !== shares) this.shares.textContent = shares;
   }
 
   /** Colours of the elements around the canvas. */

@@ -10,6 +10,7 @@ export class Input {
     this.app = app;
     this.grab = null; // where a drag began
     this.dragged = false;
+    this.seenAt = null; // where the pointer moved last
     this.listen();
   }
 
@@ -47,9 +48,19 @@ export class Input {
   at(event) {
     const box = this.app.frame.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top - TOP];
-    if (!this.app.ready || y < 0 || y >= this.app.area.height) return null;
+    if (!this.app.ready || y < 0 || y >= this.app.seenHeight) return null;
     const win = this.app.window();
     return this.app.view.hit(this.app, x + win.x, y + win.y, win);
+  }
+
+  /** Where the pointer is, in the window and in the scrolled picture. */
+  pointAt({ clientX, clientY }) {
+    const { scrollLeft, scrollTop } = this.app.frame.scroller;
+    return [clientX, clientY, scrollLeft, scrollTop];
+  }
+
+  rests(event) {
+    return this.app.hover !== null && String(this.seenAt) === String(this.pointAt(event));
   }
 
   pointerMoved(event) {
@@ -63,6 +74,9 @@ export class Input {
         return;
       }
     }
+    // A longer sentence moves the picture below a pointer that rests, which then still means what it pointed at.
+    if (this.rests(event)) return;
+    this.seenAt = this.pointAt(event);
     const item = this.at(event);
     if (sameItem(item, this.app.hover)) return;
     this.app.hover = item;
@@ -84,7 +98,7 @@ export class Input {
 
   clicked(event) {
     if (this.dragged) { this.dragged = false; return; }
-    const item = this.at(event);
+    const item = this.rests(event) ? this.app.hover : this.at(event);
     if (!item) return;
     this.app.cursor = item;
     this.app.view.activate(this.app, item);
@@ -152,12 +166,13 @@ export class Input {
     if (!this.app.view.has(this.app, from)) return;
     this.app.cursor = this.app.view.move(this.app, from, dx, dy, jump);
     const box = this.app.view.place(this.app, this.app.cursor);
-    const { area, frame: { scroller } } = this.app;
+    const { frame: { scroller } } = this.app;
+    const { width, height } = this.app.window();
     const [left, top] = [box.frozenLeft ?? 0, box.frozenTop ?? 0];
     if (box.x - scroller.scrollLeft < left) scroller.scrollLeft = box.x - left;
-    if (box.x + box.width - scroller.scrollLeft > area.width) scroller.scrollLeft = box.x + box.width - area.width + 4;
+    if (box.x + box.width - scroller.scrollLeft > width) scroller.scrollLeft = box.x + box.width - width + 4;
     if (box.y - scroller.scrollTop < top) scroller.scrollTop = box.y - top;
-    if (box.y + box.height - scroller.scrollTop > area.height) scroller.scrollTop = box.y + box.height - area.height + 4;
+    if (box.y + box.height - scroller.scrollTop > height) scroller.scrollTop = box.y + box.height - height + 4;
   }
 
   tabKey(event) {

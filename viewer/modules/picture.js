@@ -26,9 +26,10 @@ const TITLE_STYLE = { size: 16, bold: true };
 
 /** What is seen on the screen: the view and its legend. */
 export function paint(app, pen) {
-  const { theme, area } = app;
-  pen.rect(0, 0, area.width, area.height + TOP + app.legendHeight, { fill: theme.background });
-  paintPart(app, pen, { x: 0, y: 0, ...area }, TOP, undefined);
+  const { theme } = app;
+  const { width, height } = app.window();
+  pen.rect(0, 0, width, height + TOP + app.legendHeight, { fill: theme.background });
+  paintPart(app, pen, { x: 0, y: 0, width, height }, TOP, undefined);
 }
 
 /** Where an item is on the page, in pixels of the window. */
@@ -52,16 +53,16 @@ function paintPart(app, pen, { x, y, width, height }, top, room) {
 
 /** The picture that is saved: what is seen without the empty rest around it, below the document's title. */
 export function croppedPicture(app) {
-  const { area, theme } = app;
+  const { theme } = app;
   const win = app.window();
   const bounds = new BoundsPen(theme.background);
-  bounds.clip(0, 0, area.width, area.height, () => bounds.shift(-win.x, -win.y, () => app.view.draw(app, bounds, win)));
+  bounds.clip(0, 0, win.width, win.height, () => bounds.shift(-win.x, -win.y, () => app.view.draw(app, bounds, win)));
   const found = bounds.box.left <= bounds.box.right ? bounds.box : { left: 0, top: 0, right: 0, bottom: 0 };
   const title = visibleText(app.payload.title);
   const words = Math.max(textWidth(title, TITLE_STYLE), textWidth(app.heading(), HEADING_STYLE)) + 20;
-  const width = Math.ceil(Math.min(area.width, Math.max(LEAST_WIDTH, words, found.right - found.left + 2 * MARGIN)));
+  const width = Math.ceil(Math.min(win.width, Math.max(LEAST_WIDTH, words, found.right - found.left + 2 * MARGIN)));
   const y = Math.max(0, Math.floor(found.top) - MARGIN / 2);
-  const part = { x: Math.floor(found.left) - MARGIN, y, width, height: Math.ceil(Math.min(area.height, found.bottom + MARGIN / 2)) - y };
+  const part = { x: Math.floor(found.left) - MARGIN, y, width, height: Math.ceil(Math.min(win.height, found.bottom + MARGIN / 2)) - y };
   const legend = new BoundsPen(theme.background);
   drawLegend(legend, app.view.legend(app), width, theme, Infinity);
   const height = TITLE + HEADING + part.height + 2 + Math.max(0, legend.box.bottom) + MARGIN;

@@ -9,19 +9,20 @@ export const STYLE = `
 * { box-sizing: border-box; }
 .viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
   background: var(--background); color: var(--text); font: 13px/1.4 ${FONT}; }
-header { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 8px 64px 4px 16px; min-width: 0; position: relative; min-height: 40px; }
-h1, h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
-.texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
+header { display: grid; grid-template: "title facts texts what more" auto / auto auto minmax(0, 1fr) auto auto; align-items: center; gap: 0 16px; padding: 4px 16px; }
+h1, h2 { grid-area: title; font-size: 16px; line-height: 24px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 48px; overflow: auto; }
+.texts { grid-area: texts; margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
 .texts b { font-weight: 600; margin-right: 4px; }
 .texts span { margin-right: 16px; unicode-bidi: isolate; }
-.facts { margin: 0 0 0 auto; color: var(--muted); font-size: 13px; white-space: nowrap; }
-.more { position: absolute; top: 4px; right: 16px; border-color: transparent; background: none; font-size: 20px; line-height: 1; padding: 0 8px; min-height: 32px; }
+.facts { grid-area: facts; margin: 0; color: var(--muted); font-size: 13px; }
+.what { grid-area: what; background: none; white-space: nowrap; }
+.more { grid-area: more; border-color: transparent; background: none; font-size: 20px; line-height: 1; padding: 0 8px; margin: 0 -8px; }
 .row { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px; padding: 4px 16px 8px; }
 .bar { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; min-width: 0; }
 .bar:empty { display: none; }
 .tabs { display: inline-flex; flex-wrap: wrap; padding: 2px; gap: 2px; margin-left: auto; border-radius: 8px; background: var(--surface); }
 .tabs[hidden] { display: none; }
-.tabs button { border: 1px solid transparent; background: none; padding: 2px 12px; min-height: 28px; color: var(--muted); }
+.tabs button { border: 1px solid transparent; background: none; padding: 2px 12px; min-height: 32px; color: var(--muted); }
 .tabs button:hover { color: var(--text); }
 .tabs button[aria-selected="true"] { background: var(--background); border-color: var(--border); color: var(--text); font-weight: 600; }
 label, .group { display: inline-flex; align-items: center; gap: 8px; color: var(--muted); font-size: 13px; max-width: 100%; }
@@ -30,7 +31,7 @@ label, .group { display: inline-flex; align-items: center; gap: 8px; color: var(
 .pair button { min-width: 28px; padding: 2px 6px; }
 .label { color: var(--muted); font-size: 13px; white-space: nowrap; }
 button, select { font: inherit; font-size: 13px; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 6px;
-  padding: 2px 8px; min-height: 30px; max-width: 100%; }
+  padding: 2px 8px; min-height: 32px; max-width: 100%; }
 select { max-width: min(24em, 90vw); }
 input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
 button { cursor: pointer; }
@@ -66,7 +67,8 @@ button:hover:enabled { border-color: var(--muted); }
 .listed .textlist { flex-direction: column; width: 240px; padding: 8px 0 8px 16px; }
 .listed .textlist [role="option"] { max-width: none; }
 .listed .textlist bdi { -webkit-line-clamp: 3; }
-.stage { position: relative; flex: 1 1 auto; min-height: 240px; }
+.stage { position: relative; flex: none; min-height: 0; }
+.walking .stage { flex: 1 1 auto; min-height: 240px; }
 .scroll { position: absolute; inset: 0; overflow: auto; }
 .space { position: absolute; left: 0; top: 0; pointer-events: none; }
 canvas { position: sticky; display: block; left: 0; top: 0; touch-action: pan-x pan-y; }
@@ -76,14 +78,11 @@ canvas.grab { cursor: grabbing; }
   border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
   box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
 .tip[hidden] { display: none; }
-.telling { display: flex; align-items: flex-start; gap: 4px 16px; padding: 4px 16px 8px; }
 footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
-.told { flex: 1 1 auto; min-width: 0; }
-.sentence { margin: 0; font-size: 16px; line-height: 24px; height: 24px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.shares { margin: 0; font-size: 13px; line-height: 20px; height: 20px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
-  font-variant-numeric: tabular-nums; }
+.told { padding: 4px 16px 8px; overflow-wrap: anywhere; }
+.sentence { margin: 0; font-size: 20px; line-height: 28px; text-wrap: pretty; }
+.shares { margin: 0; font-size: 13px; line-height: 20px; font-variant-numeric: tabular-nums; }
 .help { margin: 0; color: var(--muted); font-size: 13px; line-height: 20px; }
-.what { flex: none; border-radius: 16px; padding: 4px 12px; min-height: 32px; background: var(--accent); border-color: var(--accent); color: var(--accentText); font-weight: 600; }
 .readout { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
 .cards { position: absolute; inset: 0; z-index: 4; }
 .cards[hidden] { display: none; }
@@ -98,21 +97,13 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .card:focus { outline: 3px solid var(--focus); outline-offset: 2px; }
 .cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
 .error { padding: 16px; }
-.narrow { min-height: 700px; }
-.narrow header, .narrow .row, .narrow .textlist, .narrow .telling, .narrow footer { padding-left: 12px; padding-right: 12px; }
-.narrow header, .narrow .row, .narrow footer { padding-left: 12px; padding-right: 12px; }
-.narrow header { padding-right: 60px; }
-.narrow .tabs { margin-left: 0; }
-.narrow .tabs button { padding: 2px 8px; }
-.narrow h1, .narrow header h2 { flex: 1 1 calc(100% - 64px); order: 1; }
-.narrow .more { order: 2; }
-.narrow .texts { order: 3; flex-basis: 100%; }
-.narrow .facts { order: 4; margin-left: 0; }
-.narrow .telling { flex-direction: column; }
-.narrow .told { width: 100%; }
-.narrow .sentence, .narrow .shares { white-space: normal; }
-.narrow .sentence { height: 48px; }
-.narrow .shares { height: 40px; }
+.narrow { height: auto !important; min-height: 100%; overflow: visible; }
+.narrow header { grid-template: "title more" auto "facts what" auto "texts texts" auto / minmax(0, 1fr) auto; row-gap: 2px; }
+.narrow .what { justify-self: end; }
+.narrow .more { justify-self: end; margin: 0 -4px; }
+.narrow .tabs { position: relative; flex: 1 1 100%; flex-wrap: nowrap; overflow-x: auto; scrollbar-width: none; }
+.narrow .tabs button { flex: 1 0 auto; padding: 2px 4px; }
+.narrow .sentence { font-size: 16px; line-height: 24px; }
 @media print {
   :host { height: auto; overflow: visible; color-scheme: light; print-color-adjust: exact; }
   .viewer { height: auto !important; min-height: 0; overflow: visible; break-inside: avoid; }

@@ -40,7 +40,8 @@ export class Viewer {
     this.element = element;
     this.options = options;
     this.state = { ...initialState(), theme: options.theme ?? "auto" };
-    this.area = { width: 300, height: 200 };
+    this.area = { width: 300, height: 200 }; // the room of a view's picture, of which a smaller one takes `seenHeight`
+    this.seenHeight = 200;
     this.legendHeight = 66;
     this.hover = null;
     this.cursor = null;
@@ -61,8 +62,8 @@ export class Viewer {
     this.cards = new Cards(this);
     this.list = new TextList(this);
     this.input = new Input(this);
-    this.observer = new ResizeObserver(() => this.resize());
-    this.observer.observe(this.frame.scroller);
+    this.observer = new ResizeObserver(() => this.resized());
+    for (const one of [element, this.frame.scroller, this.frame.told]) this.observer.observe(one);
     const linked = options.address ? stateOf(globalThis.location.hash) : {};
     this.load(payload, linked.view ?? options.view, { ...options.selection, ...linked });
   }
@@ -383,27 +384,34 @@ export class Viewer {
     });
   }
 
+  /** Fits the picture into a changed room, in the next frame: a change of sizes within a report of sizes would be an error. */
+  resized() {
+    this.resizing ??= requestAnimationFrame(() => {
+      this.resizing = null;
+      if (!this.stopped.signal.aborted) this.resize();
+    });
+  }
+
   resize() {
-    if (!this.ready || !this.view) return;
-    this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
-    this.frame.box.classList.toggle("slim", this.frame.box.clientWidth < 760);
-    this.frame.box.classList.toggle("listed", this.frame.box.clientWidth >= 840 && textsOf(this.records) !== null);
+    const { frame } = this;
+    if (!this.ready || !this.view || !frame.box.clientWidth) return;
+    frame.box.classList.toggle("listed", frame.box.clientWidth >= 840 && textsOf(this.records) !== null);
     this.list.build();
-    const { clientWidth, clientHeight } = this.frame.scroller;
-    if (!clientWidth || !clientHeight) return;
-    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - TOP - this.legendHeight) });
-    this.area = area();
-    this.legendHeight = legendHeight(this.view.legend(this), clientWidth);
-    this.area = area();
+    frame.fitWidth();
+    const room = frame.roomOfStage();
+    const rest = () => Math.max(60, room - TOP - this.legendHeight);
+    this.area = { width: frame.scroller.clientWidth, height: rest() };
+    this.legendHeight = legendHeight(this.view.legend(this), this.area.width);
+    this.area.height = rest();
     const size = this.view.size(this);
-    const zoom = this.frame.bar.querySelector(".zoom");
+    const zoom = frame.bar.querySelector(".zoom");
     if (zoom) zoom.hidden = this.state.zoom === 1 && size.width <= this.area.width && size.height <= this.area.height;
-    this.frame.space.style.width = `${Math.min(size.width, 3e7)}px`;
-    this.frame.space.style.height = `${Math.min(size.height + TOP + this.legendHeight, 3e7)}px`;
+    frame.sizeStage(size.width, size.height + TOP + this.legendHeight, room);
     // Scroll bars that came or went changed the room.
-    const [width, height] = [this.frame.scroller.clientWidth, this.frame.scroller.clientHeight];
-    this.area = { width, height: Math.max(60, height - TOP - this.legendHeight) };
-    this.frame.sizeCanvas(width, height);
+    const { clientWidth, clientHeight } = frame.scroller;
+    this.area.width = clientWidth;
+    this.seenHeight = Math.max(60, clientHeight - TOP - this.legendHeight);
+    frame.sizeCanvas(clientWidth, clientHeight);
     this.changed();
   }
 
@@ -426,7 +434,7 @@ export class Viewer {
   }
 
   window() {
-    return { x: this.frame.scroller.scrollLeft, y: this.frame.scroller.scrollTop, ...this.area };
+    return { x: this.frame.scroller.scrollLeft, y: this.frame.scroller.scrollTop, width: this.area.width, height: this.seenHeight };
   }
 
   /** The tooltip, and the same text for screen readers. */
@@ -434,7 +442,7 @@ export class Viewer {
     const item = this.active();
     const text = item ? this.view.describe(this, item) : selectionText(this);
     if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
-    this.frame.tellSentence(sentenceOf(this));
+    this.frame.tellSentence(sentenceOf(this), `${this.state.view} ${this.state.record} ${this.state.head}`);
     this.frame.tip.hidden = !item || this.view.quiet || this.cards.open;
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
@@ -446,7 +454,7 @@ export class Viewer {
     this.journal.destroy();
     this.player.destroy();
     this.observer.disconnect();
-    if (this.request) cancelAnimationFrame(this.request);
+    for (const one of [this.request, this.resizing]) if (one) cancelAnimationFrame(one);
     this.frame.root.replaceChildren();
   }
 }

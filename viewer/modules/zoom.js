@@ -24,9 +24,10 @@ export class Zoom {
   by(factor, anchor = null) {
     const { app } = this;
     if (!app.ready || !app.view.zooms) return;
-    const { area, frame: { scroller } } = app;
+    const { frame: { scroller } } = app;
+    const { width, height } = app.window();
     const before = app.view.geometry(app);
-    const at = anchor ?? { x: area.width / 2, y: area.height / 2 };
+    const at = anchor ?? { x: width / 2, y: height / 2 };
     const cell = this.cell;
     const [column, row] = [(scroller.scrollLeft + at.x - before.left) / cell, (scroller.scrollTop + at.y - before.top) / cell];
     this.apply(app.state.zoom * factor);
@@ -53,9 +54,10 @@ export class Zoom {
     app.state.zoom = 1;
     this.apply(CLOSE / this.cell);
     app.cursor = item;
-    const { area, frame } = app;
+    const { frame } = app;
+    const { width, height } = app.window();
     const box = app.view.place(app, item);
-    frame.scroller.scrollTo(box.x - (area.width + (box.frozenLeft ?? 0)) / 2, box.y - (area.height + (box.frozenTop ?? 0)) / 2);
+    frame.scroller.scrollTo(box.x - (width + (box.frozenLeft ?? 0)) / 2, box.y - (height + (box.frozenTop ?? 0)) / 2);
     frame.canvas.focus({ preventScroll: true });
     app.keyboard = true;
     app.changed();
