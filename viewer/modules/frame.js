@@ -4,8 +4,11 @@ import { CanvasPen } from "./canvas_pen.js";
 import { focusable, make } from "./elements.js";
 import { languageTag, say } from "./language.js";
 import { STYLE } from "./style.js";
-import { visibleText } from "./text.js";
+import { shortText, visibleText } from "./text.js";
 import { WALK_STYLE } from "./walk_style.js";
+
+/** Most characters of a token in the sentence; the readout has all. */
+const LONGEST_NAME = 120;
 
 /** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
 export class Frame {
@@ -143,7 +146,8 @@ export class Frame {
   tellSentence({ text, shares }, subject = "") {
     if (this.subject !== subject) this.told.style.minHeight = "";
     this.subject = subject;
-    if (this.sentence.textContent !== text) this.sentence.textContent = text;
+    const short = text.replace(/\u2068([^\u2069]*)\u2069/gu, (_, name) => `\u2068${shortText(name, LONGEST_NAME)}\u2069`);
+    if (this.sentence.textContent !== short) this.sentence.textContent = short;
     if (this.shares.textContent !== shares) this.shares.textContent = shares;
   }
 
