@@ -29,7 +29,8 @@ def test_nothing_is_cut_off_and_canvases_are_sharp(show, font, request):
         boxes = shown.page.evaluate(
             """() => {
               const root = document.getElementById('viewer').shadowRoot;
-              const all = [...root.querySelectorAll('button:not([role=tab]), select, input, label, h1, h2, p:not(.readout)')];
+              const names = 'button:not([role=tab]), select, input, label, h1, h2, p:not(.readout), .sentence';
+              const all = [...root.querySelectorAll(names)];
               return all.filter((one) => one.offsetParent).map((one) => {
                 const box = one.getBoundingClientRect();
                 return [one.textContent, box.left, box.right, one.scrollWidth - one.clientWidth];
