@@ -93,3 +93,21 @@ def test_silence_and_padding_are_no_sound(show):
         shown = show(View(one))
         edge = shown.call("locate", {"row": 0, "column": 7})["x"] - shown.page.locator("canvas").bounding_box()["x"]
         assert f'<rect x="{edge:g}" y="12"' in shown.call("svg")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_spectrogram_is_grey_and_colour_means_attention(show, theme):
+    from regard.palette import AMOUNT, points
+    from regard.viewer.static_pictures import figure
+
+    shown = show(View(record(), theme=theme))
+    inks = set(re.findall(r'<rect [^>]*fill="(rgb[^"]*)" (?:fill-)?opacity', shown.call("svg")))
+    assert inks
+    amounts = np.array(
+        [[int(color[place : place + 2], 16) for place in (1, 3, 5)] for color in points(AMOUNT["light"])]
+    )
+    for ink in inks:
+        distance = np.abs(amounts - np.array(re.findall(r"\d+", ink), int)).sum(1).min()
+        assert distance < 40, ink
+    above, below = figure(View(record()).document, "sound", 0).axes[:2]
+    assert (above.images[0].get_cmap().name, below.images[0].get_cmap().name.startswith("gray")) == ("gray_r", False)

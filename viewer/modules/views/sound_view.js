@@ -4,8 +4,10 @@ import { drawCells, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp, secondsStep } from "../numbers.js";
+import { rampColor } from "../palette.js";
 import { sumText } from "../table.js";
 import { shortText } from "../text.js";
+import { LIGHT } from "../themes.js";
 import { CORNER, CellView, widest } from "./record_view.js";
 
 /** Weights in time, under the spectrogram whose frames are the keys. */
@@ -27,10 +29,10 @@ export class SoundView extends CellView {
     const { width, height } = app.area;
     const left = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.3));
     const wide = Math.max(60, width - left - 12);
-    const picture = clamp(height * 0.34, 90, 220);
+    const picture = clamp(height * 0.42, 90, 360);
     const top = 16 + picture + 34;
     return { table, left, wide, picture, top, cellWidth: wide / Math.max(1, table.columns),
-      cellHeight: clamp((height - top - 8) / Math.max(1, table.rows), 16, 34) };
+      cellHeight: clamp((height - top - 8) / Math.max(1, table.rows), 16, 44) };
   }
 
   size(app) {
@@ -130,7 +132,7 @@ export class SoundView extends CellView {
     return true;
   }
 
-  /** The weights of the chosen queries over the spectrogram: a band of colour and a curve. */
+  /** The weights of the chosen queries over the spectrogram, which is grey on white in every theme: a band and a curve of the weights' palette. */
   drawCurve(app, pen, place) {
     const { table, left, picture } = place;
     const rows = app.activeRows();
@@ -141,12 +143,12 @@ export class SoundView extends CellView {
     for (let column = 0; column < table.columns; column += 1) {
       const part = (sums.values[column] || 0) / sums.largest;
       const x = left + column * place.cellWidth;
-      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: app.theme.accent, alpha: 0.55 * part });
+      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: rampColor(0.6, LIGHT), alpha: 0.6 * part });
       const y = 12 + picture - 4 - part * (picture - 12);
       points.push([x, y], [x + place.cellWidth, y]);
     }
     pen.path(points, { color: "#ffffff", lineWidth: 4.5 });
-    pen.path(points, { color: "#0b57d0", lineWidth: 2 });
+    pen.path(points, { color: rampColor(0.9, LIGHT), lineWidth: 2 });
   }
 
   drawTime(app, pen, place) {
