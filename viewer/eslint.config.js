@@ -7,8 +7,8 @@ const SENTENCE = /[A-Za-z]{2,} [A-Za-z]{2,}|^[A-Z][a-z]{2,}/;
 /** What is no text for readers: an error of a programmer, a comparison, the name of a part. */
 const SILENT = new Set(["ImportDeclaration", "ThrowStatement", "BinaryExpression", "SwitchCase"]);
 
-/** Properties and calls whose texts are names: of classes, elements, events. */
-const NAMES = new Set(["class", "aria-describedby", "data-station"]);
+/** Properties and calls whose texts are names: of classes, elements, events, keys. */
+const NAMES = new Set(["class", "aria-describedby", "data-station", "keys"]);
 const CALLS = new Set(["on", "querySelector", "querySelectorAll", "closest"]);
 
 const isName = (node) => SILENT.has(node.type) || (node.type === "Property" && NAMES.has(node.key.name ?? node.key.value))

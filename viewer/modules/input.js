@@ -1,6 +1,7 @@
 // @ts-check
 
 import { TOP } from "./picture.js";
+import { showKeys } from "./keys.js";
 import { clamp } from "./numbers.js";
 import { sameItem } from "./state.js";
 
@@ -30,6 +31,7 @@ export class Input {
     on(this.app.frame.tabs, "keydown", (event) => this.tabKey(event));
     on(this.app.frame.box, "keydown", (event) => {
       this.commandKey(event);
+      if (event.key === "?" && !event.ctrlKey && !event.metaKey && !event.altKey) showKeys(this.app);
       if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.selection.unlock();
     });
     // A link that is pasted into the page's address.

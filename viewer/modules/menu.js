@@ -2,6 +2,7 @@
 
 import { action, checkbox, choice, make } from "./elements.js";
 import { savePng, saveSvg } from "./exports.js";
+import { showKeys } from "./keys.js";
 import { LANGUAGES, language, say, speak } from "./language.js";
 import { SCALES, scaleText } from "./scales.js";
 
@@ -49,7 +50,7 @@ export class Menu {
     const { view } = app;
     const parts = ["scale", "words", "special"].filter((part) => view?.controls.includes(part)).map((part) => this[part]());
     if (view?.zooms) parts.push(this.zoom());
-    app.frame.menu.replaceChildren(...[...parts, this.theme(), this.language(), this.steps(), this.link(), this.save()].filter(Boolean));
+    app.frame.menu.replaceChildren(...[...parts, this.theme(), this.language(), this.steps(), this.link(), this.keys(), this.save()].filter(Boolean));
   }
 
   scale() {
@@ -105,6 +106,14 @@ export class Menu {
     back.disabled = !app.journal.history.past.length;
     forth.disabled = !app.journal.history.future.length;
     return make("div", { class: "group" }, back, forth);
+  }
+
+  keys() {
+    return action(say("keys_title"), say("keys_title_long"), () => {
+      this.close();
+      this.app.frame.more.focus();
+      showKeys(this.app);
+    });
   }
 
   link() {

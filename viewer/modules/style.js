@@ -96,6 +96,17 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .card[hidden] { display: none; }
 .card:focus { outline: 3px solid var(--focus); outline-offset: 2px; }
 .cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
+.keys { width: min(440px, calc(100% - 24px)); max-height: calc(100% - 24px); padding: 16px; border: 1px solid var(--border); border-radius: 6px; overflow: auto;
+  background: var(--background); color: var(--text); }
+.keys::backdrop { background: rgb(0 0 0 / 40%); }
+.keys-head { display: flex; align-items: center; justify-content: space-between; }
+.keys h3 { margin: 16px 0 4px; font-size: 13px; font-weight: 650; }
+.keys dl { margin: 0; }
+.keys dl div { display: flex; gap: 16px; padding: 4px 0; }
+.keys dt { flex: 0 0 136px; display: flex; flex-wrap: wrap; align-content: flex-start; gap: 4px; }
+.keys dt span { display: inline-flex; gap: 2px; }
+.keys dd { margin: 0; }
+kbd { min-width: 24px; padding: 0 6px; border: 1px solid var(--border); border-radius: 6px; background: var(--surface); font: inherit; text-align: center; }
 .error { padding: 16px; }
 .narrow { height: auto !important; min-height: 100%; overflow: visible; }
 .narrow header { grid-template: "title more" auto "facts what" auto "texts texts" auto / minmax(0, 1fr) auto; row-gap: 2px; }
