@@ -66,6 +66,46 @@ def test_layer_head_and_asking_word_stay_with_another_text(texts):
     assert shown.call("state")["locked"] == []  # the first text has no "wide"
 
 
+def test_a_difference_of_texts_compares_the_same_head(texts):
+    shown, entries = texts()
+    shown.show("difference", record=1, head=1)
+    choices = shown.page.locator("select[aria-label=minus] option")
+    named = choices.all_text_contents()
+    assert named[-2:] == ["text 2 · head 1", "text 3 · head 1"]
+    assert not any("text" in name for name in named[:-2])
+    choices.locator("..").select_option(label="text 2 · head 1")
+    shown.settle()
+    assert "tired | wide" in shown.words
+    assert "text 1 and text 2 give the same weights" in shown.page.locator(".sentence").text_content()
+    shown.page.locator("select[aria-label=Head]").select_option(label="head 0")
+    shown.settle()
+    assert choices.locator("..").locator("option:checked").text_content() == "text 2 · head 0"
+    entries.nth(1).click()
+    shown.settle()
+    assert choices.locator("..").locator("option:checked").text_content() == "text 1 · head 0"
+
+
+@pytest.mark.parametrize("name", ["[PAD]", "<pad>"])
+def test_padding_at_the_end_is_left_out_and_told(show, name):
+    axis = TokenAxis(("[CLS]", "it", "was", "[SEP]", name, name))
+    weights = np.full((2, 6, 6), 0.25, np.float32)
+    weights[:, :, 4:] = 0
+    visible = np.arange(6) < 4
+    padded = AttentionRecord("a", 0, "self", axis, axis, weights, np.broadcast_to(visible, (6, 6)))
+    for record in (padded, AttentionRecord("a", 0, "self", axis, axis, weights)):  # known by the mask, or by its name
+        view = View(record)
+        assert [len(record.keys), len(record.queries), record.padding] == [6, 6, 0]
+        assert [(len(one.keys), one.weights.shape, one.padding) for one in view.document.records] == [(4, (2, 4, 4), 2)]
+    shown = show(view)
+    for drawn in ("pattern", "lines", "words", "grid"):
+        shown.show(drawn)
+        assert name not in shown.words
+        assert "2 padded positions left out" in shown.words
+    seen = np.broadcast_to(np.arange(6) < 5, (6, 6))  # a position that some query sees is none of padding
+    (record,) = View(AttentionRecord("a", 0, "self", axis, axis, weights, seen)).document.records
+    assert len(record.keys) == 5
+
+
 def test_each_text_has_its_own_grid(texts):
     shown, entries = texts()
     shown.show("grid")

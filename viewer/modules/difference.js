@@ -48,9 +48,15 @@ export function commonSide(one, other, side) {
     text: (place) => (side === "row" ? table.rowText(place) : table.columnText(place)) }));
   if (a.kind !== b.kind) return null;
   if (a.kind !== "tokens") return a.count === b.count ? texts(a.count, (place) => [place, place]) : null;
-  const pairs = commonPlaces(texts(a.count, a.text), texts(b.count, b.text));
+  const [ones, others] = [texts(a.count, a.text), texts(b.count, b.text)];
+  // Texts of one length that differ in a few words are compared place by place.
+  const isAligned = a.count === b.count && 2 * ones.filter((text, place) => text === others[place]).length >= a.count;
+  const pairs = isAligned ? ones.map((_, place) => [place, place]) : commonPlaces(ones, others);
   return pairs.length && 2 * pairs.length >= Math.max(a.count, b.count) ? pairs : null;
 }
+
+/** The words at one place of two texts. */
+const bothTexts = (one, other) => (one === other ? one : `${one} | ${other}`);
 
 /** The weights of one table minus those of another, where both have the tokens; a weight that a mask hides counts as 0. */
 export class Difference extends Cells {
@@ -126,11 +132,13 @@ export class Difference extends Cells {
   }
 
   rowText(row) {
-    return this.one.rowText(this.rowPairs[row][0]);
+    const [one, other] = this.rowPairs[row];
+    return bothTexts(this.one.rowText(one), this.other.rowText(other));
   }
 
   columnText(column) {
-    return this.one.columnText(this.columnPairs[column][0]);
+    const [one, other] = this.columnPairs[column];
+    return bothTexts(this.one.columnText(one), this.other.columnText(other));
   }
 
   /** Both weights and their difference as texts. */
@@ -146,13 +154,16 @@ export class Difference extends Cells {
   }
 }
 
-/** Heads whose maps can be subtracted from those of a record: its own, and those of records on the same axes or of one kind. */
+/** Heads whose maps can be subtracted from those of a record: those of its text and kind, then the shown head on other texts. */
 export function otherHeads(app, record) {
-  const alike = app.records.filter((one) => !one.large && one.entry.kind === record.entry.kind
+  const { text } = record.entry;
+  const onOthers = app.records.filter((one) => one.entry.text !== text && one.label === record.label && !one.large && one.heads === record.heads);
+  const alike = app.records.filter((one) => one.entry.text === text && !one.large && one.entry.kind === record.entry.kind
     && one.queries.kind === record.queries.kind && one.keys.kind === record.keys.kind);
   return alike.flatMap((one) => [...(one.heads > 1 ? [null] : []), ...Array.from({ length: one.heads }, (_, head) => head)]
     .map((head) => ({ record: one.number, head })))
-    .filter((one) => one.record !== record.number || record.heads > 1);
+    .filter((one) => one.record !== record.number || record.heads > 1)
+    .concat(onOthers.map((one) => ({ record: one.number, head: app.state.head })));
 }
 
 const mostDifferent = new WeakMap();

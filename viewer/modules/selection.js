@@ -47,8 +47,17 @@ export class Selection {
     const asking = state.locked.length ? state.locked : [app.featured()?.row].filter((row) => row !== undefined);
     const locked = asking.map((row) => pairs.get(row) ?? after.indexOf(before[row])).filter((row) => row >= 0);
     const steps = app.steps.findIndex((one) => app.records[one.entry.record]?.entry.text === number && one.entry.head === state.head);
+    const other = state.other && this.otherWith(texts, number);
     app.cursor = null;
-    app.set({ record: next.number, head: state.head !== null && state.head >= next.heads ? 0 : state.head, locked, kept: null, steps: Math.max(0, steps) });
+    app.set({ other, record: next.number, head: state.head !== null && state.head >= next.heads ? 0 : state.head, locked, kept: null, steps: Math.max(0, steps) });
+  }
+
+  /** What a difference takes away from the head on another text: the same as here, or this text where it was that one. */
+  otherWith(texts, number) {
+    const { app, app: { state: { other } } } = this;
+    const of = app.records[other.record];
+    if (of?.entry.text === app.text) return { ...other, record: texts[number][texts[app.text].indexOf(of)]?.number ?? 0 };
+    return of?.entry.text === number ? { ...other, record: app.record.number } : other;
   }
 
   /** Gives up what is locked; where nothing is, shows all rows together, or again the one that the sentence speaks of. */

@@ -236,9 +236,16 @@ export const mergedText = (table) => (table.words && (table.record.queries.hasWo
 /** What hidden special tokens have of the weights. */
 export function hiddenText(table) {
   const count = table.hiddenColumns;
-  if (!count || !table.rows) return "";
+  const padding = paddingText([table.record]);
+  if (!count || !table.rows) return padding && ` \u00b7 ${padding}`;
   const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
-  return ` \u00b7 ${table.measure === "weights" && !table.signed ? say("hiddenShare", { count, percent: (100 * mean).toFixed(1) }) : say("hiddenCount", { count })}`;
+  return ` \u00b7 ${table.measure === "weights" && !table.signed ? say("hiddenShare", { count, percent: (100 * mean).toFixed(1) }) : say("hiddenCount", { count })}${padding && ` \u00b7 ${padding}`}`;
+}
+
+/** How many positions of padding records leave out; "" for none. */
+export function paddingText(records) {
+  const count = Math.max(0, ...records.map((record) => record.entry?.padding ?? 0));
+  return count ? say("paddingLeftOut", { count }) : "";
 }
 
 /** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */

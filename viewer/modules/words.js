@@ -133,6 +133,7 @@ export const WORDS = {
   masked: ["masked", "被掩蔽"],
   specialNote: ["{tokens}: marks that the model adds", "{tokens}：模型添加的标记"],
   blankNote: ["no number: below 0.005", "无数字：小于 0.005"],
+  paddingLeftOut: ["{count} padded {count:position|positions} left out", "略去 {count} 个填充位置"],
   mergedWords: ["whole words (keys added, queries averaged)", "整词（键相加，查询取平均）"],
   axisQuery: ["asks (query) \u2193", "发问（查询）\u2193"],
   axisKey: ["looked at (key) \u2192", "被看（键）\u2192"],

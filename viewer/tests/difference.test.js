@@ -35,6 +35,13 @@ test("equal tokens are found in the order of both texts, as many as there are", 
   }
 });
 
+test("texts of one length are compared place by place, and what differs has both words", () => {
+  const [one, other] = [["it", "was", "tired"], ["it", "was", "wide"]].map((words) => table(words, words, [[1, 0, 0], [0, 1, 0], [0.25, 0, 0.75]]));
+  const found = new Difference(one, other, commonSide(one, other, "row"), commonSide(one, other, "column"));
+  assert.deepEqual([found.rows, found.columns, found.rowText(0), found.rowText(2), found.columnText(2)], [3, 3, "it", "tired | wide", "tired | wide"]);
+  assert.deepEqual(found.leftOut(), []);
+});
+
 test("texts with less than half in common have no difference", () => {
   const [one, other] = [table(["a", "b", "c"], ["a"], [[1], [1], [1]]), table(["a", "x", "y"], ["a"], [[1], [1], [1]])];
   assert.equal(commonSide(one, other, "row"), null);

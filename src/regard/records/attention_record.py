@@ -160,6 +160,7 @@ class AttentionRecord:
         signed: whether weights may be negative and rows have any sum, as those of a linear recurrence.
         head_numbers: the number of each head in the model, where the record has some of its heads alone, as of
             ``watch(model, heads=[1, 11])``; None: 0, 1, …
+        padding: how many positions of padding at the end of the text the record leaves out.
 
     Raises:
         ShapeError: shapes that do not match the axes.
@@ -194,6 +195,7 @@ class AttentionRecord:
     statistics: tuple[Mapping[str, float], ...] | None = None
     signed: bool = False
     head_numbers: tuple[int, ...] | None = None
+    padding: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):

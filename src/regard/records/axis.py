@@ -74,6 +74,12 @@ class TokenAxis:
         for name, value in (("tokens", tokens), ("special", special), ("words", words)):
             object.__setattr__(self, name, value)
 
+    def first(self, length: int) -> TokenAxis:
+        """Returns the axis of the first positions, from 1 to all of them."""
+        words = tuple(range(word.start, min(word.stop, length)) for word in self.words if word.start < length)
+        generated = None if self.generated is None or self.generated >= length else self.generated
+        return TokenAxis(self.tokens[:length], self.special[:length], words, generated)
+
     def __len__(self) -> int:
         return len(self.tokens)
 

@@ -29,6 +29,7 @@ from regard.explanations.model_attention import head_arguments, head_matrices
 from regard.records import AttentionRecord, Document, HeadGrid, StepsRecord
 from regard.records.axis import is_whole_number
 from regard.shapes.arrays import as_array
+from regard.viewer.padding import without_padding
 from regard.viewer.token_labels import TokenLabels
 from regard.viewer.watched_contents import STEPS_USAGE, document_of_watch
 from regard.watching import AttentionCall, Watch
@@ -82,6 +83,7 @@ def as_document(
     document = _document(content, TokenLabels() if labels is None else labels, steps)
     if isinstance(content, (Watch, AttentionCall)):
         document = replace(document, records=_with_short_weights(document.records))
+    document = without_padding(document)
     return document if title is None else replace(document, title=title)
 
 

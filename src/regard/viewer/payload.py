@@ -160,6 +160,7 @@ def _record(record: AttentionRecord, axes: _Shared, masks: _Shared, whole: bool)
         "overview": None,
         "statistics": None if record.statistics is None else [_without_nan(values) for values in record.statistics],
         "measures": {},
+        "padding": record.padding,
     }
 
 
@@ -193,12 +194,14 @@ def _add_exact(entry: dict[str, Any], record: AttentionRecord, left: int) -> int
 
 
 def _steps(steps: StepsRecord, records: Sequence[AttentionRecord]) -> dict[str, Any]:
-    of_head = (number for number, one in enumerate(records) if (one.name, one.layer) == (steps.attention, steps.layer))
+    of_head = [number for number, one in enumerate(records) if (one.name, one.layer) == (steps.attention, steps.layer)]
+    # Of several texts the one with the tokens of the calculation, which may have padding at its end.
+    of_head.sort(key=lambda number: records[number].keys.labels != steps.key_labels[: len(records[number].keys)])
     return {
         "name": steps.name,
         "layer": steps.layer,
         "head": steps.head,
-        "record": next(of_head, None) if steps.attention is not None else None,
+        "record": next(iter(of_head), None) if steps.attention is not None else None,
         "score": steps.score,
         "comparison": steps.comparison,
         "scale": steps.scale,

@@ -181,9 +181,7 @@ def _fitting(call: AttentionCall, side: str, axis: Axis) -> Axis:
     if len(axis) == length:
         return axis
     if isinstance(axis, TokenAxis) and len(axis) == length + 1 and call.kind != "self":
-        words = tuple(range(word.start, min(word.stop, length)) for word in axis.words if word.start < length)
-        generated = None if axis.generated is None or axis.generated >= length else axis.generated
-        return TokenAxis(axis.tokens[:length], axis.special[:length], words, generated)
+        return axis.first(length)
     one_axis = call.queries == call.keys and call.kind != "cross"
     tokens = f"{length} tokens" if one_axis else f"{call.queries} tokens of the queries, {call.keys} of the keys"
     raise ShapeError(

@@ -5,6 +5,7 @@ import { Difference, commonSide, mostDifferentHead, otherHeads } from "../differ
 import { say } from "../language.js";
 import { clamp, cellText, percent, shortWeight } from "../numbers.js";
 import { divergingColor, inkOn } from "../palette.js";
+import { textName } from "../record_names.js";
 import { drawDifferenceBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
 import { MASKED, MISSING, WEIGHT } from "../table.js";
@@ -33,7 +34,9 @@ export class DifferenceView extends PatternView {
   other(app) {
     const { other, record, head } = app.state;
     const all = otherHeads(app, app.record);
-    const same = all.find((one) => one.record === other?.record && one.head === other?.head);
+    const { text } = app.records[other?.record]?.entry ?? {};
+    const same = all.find((one) => one.record === other?.record && one.head === other?.head)
+      ?? (text === app.record.entry.text ? null : all.find((one) => app.records[one.record].entry.text === text));
     if (same) return same;
     const { heads } = app.record;
     return heads > 1 ? { record, head: mostDifferentHead(app.record, head) } : all.find((one) => one.record !== record) ?? all[0];
@@ -68,7 +71,8 @@ export class DifferenceView extends PatternView {
   /** The name of a head of a record, without the record where that is the shown one. */
   nameOf(app, { record, head }) {
     const of = app.records[record];
-    const parts = record === app.state.record ? [] : [app.recordText(of)];
+    const isOnOther = of.entry?.text !== app.records[app.state.record].entry?.text;
+    const parts = record === app.state.record ? [] : [isOnOther ? textName(of, app.records) : app.recordText(of)];
     if (of.heads > 1) parts.push(head === null ? say("meanOfAll") : say("headNumber", { head: of.headNumber(head) }));
     return parts.join(" \u00b7 ");
   }
@@ -76,6 +80,8 @@ export class DifferenceView extends PatternView {
   /** The names of both heads, with their records where these differ. */
   names(app) {
     const chosen = this.other(app);
+    const pair = [app.state, chosen].map((head) => app.records[head.record]);
+    if (pair[0].entry?.text !== pair[1].entry?.text) return { one: textName(pair[0], app.records), other: textName(pair[1], app.records) };
     const [one, other] = [app.state, chosen].map((head) => {
       const name = this.nameOf(app, head);
       const record = app.recordText(app.records[head.record]);

@@ -11,7 +11,7 @@ import { fitText, textWidth, wrapText } from "../lettering.js";
 import { clamp, formatNumber } from "../numbers.js";
 import { differInKind, kindText } from "../record_names.js";
 import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
-import { MASKED } from "../table.js";
+import { MASKED, paddingText } from "../table.js";
 import { quoted, shortText } from "../text.js";
 import { largestOf, reduction } from "../thumbnails.js";
 
@@ -254,7 +254,7 @@ export class GridView extends View {
     const named = records.some((record) => !foldsOf(record) && !record.signed) ? [noiseText(surveyed)] : [];
     return { ramp: signs && signs === records.length ? "signed" : "map", signs: signs > 0 && signs < records.length,
       title: most === null ? say("grid_part") : undefined, scale, largest: most, samples,
-      text: [signs ? say("grid_signed") : "", own, scale === "linear" ? "" : scaleText(scale), this.reductionText(records), ...folded, ...axes, ...named].filter(Boolean).join(" \u00b7 ") };
+      text: [signs ? say("grid_signed") : "", own, scale === "linear" ? "" : scaleText(scale), this.reductionText(records), ...folded, ...axes, ...named, paddingText(records)].filter(Boolean).join(" \u00b7 ") };
   }
 }
 

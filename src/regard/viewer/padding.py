@@ -1,0 +1,62 @@
+"""Padding at the end of texts, which no query sees and no view shows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+
+from regard.records import AttentionRecord, Axis, Document, TokenAxis
+from regard.records.axis import special_by_name
+
+
+def without_padding(document: Document) -> Document:
+    """Returns the document without the positions of padding at the end of its texts; itself where there are none."""
+    lengths: dict[Axis, int] = {}
+    for record in document.records:
+        lengths[record.keys] = max(lengths.get(record.keys, 0), _length(record))
+    records = []
+    for record in document.records:
+        queries = lengths.get(record.queries, len(record.queries))
+        keys = lengths[record.keys]
+        is_whole = queries == len(record.queries) and keys == len(record.keys)
+        records.append(record if is_whole else _shortened(record, queries, keys))
+    return document if tuple(records) == document.records else replace(document, records=tuple(records))
+
+
+def _length(record: AttentionRecord) -> int:
+    """Returns how many keys a record has before those of padding."""
+    keys, weights = record.keys, record.weights
+    if not isinstance(keys, TokenAxis) or weights is None:
+        return len(keys)
+    special = keys.special or special_by_name(keys.tokens)
+    if record.visible is not None:
+        seen = record.visible.reshape(-1, len(keys)).any(0)
+    else:  # zeros alone make no padding
+        seen = (weights != 0).any((0, 1)) | [re.search("pad", token, re.IGNORECASE) is None for token in keys.tokens]
+    shown = np.flatnonzero(seen | ~np.array(special, dtype=bool)) if special else range(len(keys))
+    return int(shown[-1]) + 1 if len(shown) else len(keys)
+
+
+def _shortened(record: AttentionRecord, queries: int, keys: int) -> AttentionRecord:
+    """Returns the record of its first queries and keys."""
+    axes = [
+        axis.first(length) if isinstance(axis, TokenAxis) else axis
+        for axis, length in ((record.queries, queries), (record.keys, keys))
+    ]
+    assert record.weights is not None, "padding is looked for in stored weights"
+    measures = {
+        name: factors[..., :keys] if factors.ndim == 2 else factors[:, :queries, :keys]
+        for name, factors in record.measures.items()
+    }
+    return replace(
+        record,
+        queries=axes[0],
+        keys=axes[0] if record.queries is record.keys else axes[1],
+        weights=record.weights[:, :queries, :keys],
+        visible=None if record.visible is None else record.visible[..., :queries, :keys],
+        measures=measures,
+        source=None,
+        padding=max(len(record.queries) - queries, len(record.keys) - keys),
+    )
