@@ -291,7 +291,7 @@ def test_means_in_the_browser_leave_out_queries_that_see_no_key(show, numbers):
 
 def test_layers_of_one_size_are_reduced_alike(show, monkeypatch):
     """Above the limit of a document, each layer is pooled, into as many bins; small ones of other sizes stay whole."""
-    monkeypatch.setattr(sys.modules["regard.viewer.payload"], "MOST_CELLS_TOGETHER", 2 * 200 * 200 * 3)
+    monkeypatch.setattr(sys.modules["regard.viewer.overview"], "MOST_CELLS_TOGETHER", 2 * 200 * 200 * 3)
     axis = TokenAxis(tuple(f"t{number}" for number in range(200)))
     layers = [
         AttentionRecord(f"l{layer}", layer, "self", axis, axis, documents.attention(2, 200, 200, seed=layer).numpy())

@@ -37,7 +37,7 @@ export class Axis {
 
   /** The text of a group: its pieces without the marks of their tokenizer. */
   groupText([start, stop], words) {
-    if (this.kind !== "tokens" || !words || !this.hasWords) return this.text(start);
+    if (this.kind !== "tokens" || !words || !this.entry.words?.length) return this.text(start);
     return joinPieces(this.entry.tokens.slice(start, stop));
   }
 

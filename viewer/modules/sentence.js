@@ -1,9 +1,9 @@
 // @ts-check
 
-import { structure } from "./first_head.js";
 import { relations } from "./head_statistics.js";
 import { say } from "./language.js";
 import { formatWeight, legendNumber, percent, shortWeight, shortWeights } from "./numbers.js";
+import { clearestPair } from "./opening.js";
 import { MASKED, measureText } from "./table.js";
 import { quoted, shortText } from "./text.js";
 
@@ -16,7 +16,7 @@ export const NAMED = 4;
 const found = new WeakMap();
 
 /**
- * The query with the most surprising key of a table (see `structure`); where none stands out, the largest weight of tokens that are not special.
+ * The pair of a table that stands out most; where none does, the largest weight of tokens that are not special.
  * @returns {{row: number, column: number}|null} null where no query sees a key
  */
 export function mostSurprising(table) {
@@ -26,10 +26,10 @@ export function mostSurprising(table) {
 
 function search(table) {
   const { rows, columns, record } = table;
-  if (Number.isInteger(table.head) && !table.signed) {
-    const best = structure(record, table.head);
-    const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
-    const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
+  const pair = Number.isInteger(table.head) && !table.signed ? clearestPair(record, table.head) : null;
+  if (pair) {
+    const place = (groups, position) => groups.findIndex(([start, stop]) => start <= position && position < stop);
+    const [row, column] = [place(table.rowGroups, pair.row), place(table.columnGroups, pair.column)];
     if (row >= 0 && column >= 0) return { row, column };
   }
   let best = null;
@@ -88,17 +88,19 @@ export function evenShareOf(table, row, column) {
   return sum;
 }
 
-/** The equal share of the columns that rows see, where it is one number; null where it differs. */
+/** The equal share of the keys that rows see, where it is one number; null where it differs. */
 export function evenShare(table, rows) {
   if (table.measure !== "weights" || table.signed) return null;
   let [low, high] = [Infinity, -Infinity];
   for (const row of [rows].flat()) {
     for (let column = 0; column < table.columns; column += 1) {
       if (table.kind(row, column) === MASKED) continue;
-      const share = evenShareOf(table, row, column);
-      if (!(share > 0)) continue; // a later token of a causal record
-      [low, high] = [Math.min(low, share), Math.max(high, share)];
-      if (high - low > 1e-9) return null;
+      const [start, stop] = table.columnGroups[column];
+      for (const share of sharesOfKeys(table, row).subarray(start, stop)) {
+        if (!(share > 0)) continue; // a later token of a causal record
+        [low, high] = [Math.min(low, share), Math.max(high, share)];
+        if (high - low > 1e-9) return null;
+      }
     }
   }
   return high > 0 ? high : null;
@@ -153,7 +155,7 @@ export function sayOfRow(table, row, column = null) {
   if (others !== null) parts.push(say("moreKeys", { count: order.length - NAMED, weight: weights[NAMED] }));
   const share = evenShare(table, row);
   const count = share === null ? 0 : Math.round(1 / share);
-  const even = share === null ? "" : ` \u2014 ${say(count < table.columns ? "evenShareSeen" : "evenShare", { weight: shortWeight(share), count })}`;
+  const even = share === null ? "" : ` \u2014 ${say(count < table.record.keys.length ? "evenShareSeen" : "evenShare", { weight: shortWeight(share), count })}`;
   return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
 }
 

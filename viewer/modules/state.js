@@ -32,7 +32,7 @@ export const FIELDS = {
   record: [0, isCount],
   head: [0, orNull(isCount)], // null: the mean of all
   scale: ["linear", oneOf("linear", "root", "log", "row")],
-  words: [false, isFlag],
+  words: [true, isFlag], // whether the pieces of a word are one
   hideSpecial: [false, isFlag],
   overlay: ["veil", oneOf("veil", "colours")],
   pooling: ["maximum", oneOf("maximum", "mean")],

@@ -5,7 +5,6 @@ import { AttentionData } from "./attention_data.js";
 import { Axis } from "./axis.js";
 import { Controls } from "./controls.js";
 import { say, speak } from "./language.js";
-import { chooseFirst } from "./first_head.js";
 import { presentName } from "./former_names.js";
 import { Frame } from "./frame.js";
 import { Cards } from "./cards.js";
@@ -14,7 +13,7 @@ import { Menu } from "./menu.js";
 import { Input } from "./input.js";
 import { Journal } from "./journal.js";
 import { legendHeight } from "./legend.js";
-import { firstView } from "./opening.js";
+import { clearestHead, firstView } from "./opening.js";
 import { TOP, paint } from "./picture.js";
 import { Player } from "./player.js";
 import { factsOf, recordName, textName, textsOf } from "./record_names.js";
@@ -92,7 +91,7 @@ export class Viewer {
     if (first) this.state.view = first.name;
     this.chosen ||= selection.head !== undefined;
     this.asked = selection.record ?? this.asked;
-    this.opening = this.chosen ? Promise.resolve() : this.open(this.asked);
+    if (!this.chosen) this.open(this.asked);
     this.frame.canvas.hidden = !first;
     this.started = true;
     if (first) this.turnTo(first, selection);
@@ -100,12 +99,11 @@ export class Viewer {
     this.decodeRest();
   }
 
-  /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
-  async open(number) {
-    const { records } = this;
-    const found = await chooseFirst(records.filter((record) => (number === undefined ? !record.entry.text : record.number === number) && this.fits(record)));
-    if (!found || this.chosen || this.records !== records) return;
-    Object.assign(this.state, { record: found.record, head: found.head });
+  /** Shows the clearest head, of one record or of all that the view shows. */
+  open(number) {
+    const found = clearestHead(this.records.filter((record) => (number === undefined ? !record.entry.text : record.number === number) && this.fits(record)));
+    if (!found) return;
+    Object.assign(this.state, found);
     this.chosen = true;
   }
 
@@ -326,7 +324,6 @@ export class Viewer {
   }
 
   async prepare(focus) {
-    await this.opening;
     if (!this.current()) return;
     this.view.settle(this);
     const shown = this.current();

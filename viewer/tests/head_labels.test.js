@@ -5,8 +5,8 @@ import { test } from "node:test";
 
 import { AttentionData } from "../modules/attention_data.js";
 import { Axis } from "../modules/axis.js";
-import { firstChoice } from "../modules/first_head.js";
 import { headLabel, headLabels, labelText, leftOutText, statisticsOf } from "../modules/head_labels.js";
+import { clearestHead, clearestPair } from "../modules/opening.js";
 
 /** A decoded record of weights [heads][queries][keys]; negative: masked. */
 function recordOf(weights, tokens, { kind = "self", special = tokens[0] === "[CLS]" ? [0] : [], words = [], number = 0, statistics = null } = {}) {
@@ -91,24 +91,13 @@ test("a mean over queries leaves out those that have no such key, and says so", 
   assert.equal(leftOutText(headLabels(recordOf([HEADS["offset 0"]], TOKENS), 0)[0]), "");
 });
 
-test("the first pair is one of words apart where a head has such a one, and no pair of neighbours", () => {
-  const spread = (q, k) => ((k * 7 + q * 5) % TOKENS.length) ** 3 / 6084; // without a pattern, and not even
-  const pair = (query, key, weight) => square((q, k) => (q === query ? (k === key ? weight : (1 - weight) / (TOKENS.length - 1)) : spread(q, k)));
-  const [neighbours, apart] = [pair(3, 2, 0.99), pair(11, 2, 0.6)];
-  const record = recordOf([neighbours, apart], TOKENS);
-  assert.deepEqual(firstChoice([record]), { record: 0, head: 1, row: 11, column: 2 });
-  assert.deepEqual(firstChoice([recordOf([neighbours, pair(11, 2, 0.4)], TOKENS)]), { record: 0, head: 0, row: 3, column: 2 });
-  const both = square((q, k) => (q === 3 ? Number(k === 2) : q === 11 ? (k === 2 ? 0.6 : 0.4 / 12) : spread(q, k)));
-  assert.deepEqual(firstChoice([recordOf([both], TOKENS)]), { record: 0, head: 0, row: 11, column: 2 });
-});
-
-test("the first pair is none of a piece of a word where another head has one of whole words", () => {
-  const spread = (q, k) => ((k * 7 + q * 5) % TOKENS.length) ** 3 / 6084;
-  const pair = (query, key, weight) => square((q, k) => (q === query ? (k === key ? weight : (1 - weight) / (TOKENS.length - 1)) : spread(q, k)));
-  const heads = [pair(3, 2, 0.99), pair(11, 5, 0.9), pair(9, 7, 0.6)];
-  const words = TOKENS.map((_, place) => place).filter((place) => place !== 6); // 5 and 6 are pieces of one word
-  assert.equal(firstChoice([recordOf(heads, TOKENS)])?.column, 5);
-  assert.equal(firstChoice([recordOf(heads, TOKENS, { words })])?.column, 7);
+test("the clearest head comes first, of equal ones the first, and its pair where it has one", () => {
+  const record = (number, openings) => /** @type {any} */ ({ number, heads: 2, entry: { openings } });
+  const records = [record(0, [[0.5, null, null], [2.5, 3, 1]]), record(1, [[2.5, 1, 0], [0, null, null]])];
+  assert.deepEqual(clearestHead(records), { record: 0, head: 1 });
+  assert.deepEqual([clearestPair(records[0], 1), clearestPair(records[0], 0), clearestPair(records[1], 5)], [{ row: 3, column: 1 }, null, null]);
+  assert.deepEqual(clearestHead([record(0, undefined)]), { record: 0, head: 0 }); // a payload from elsewhere
+  assert.equal(clearestHead([]), null);
 });
 
 test("chance counts visible keys alone", () => {
@@ -125,19 +114,6 @@ test("a survey's name comes before that of one text", () => {
   assert.equal(labelText(headLabel(record, 0), record), "previous token 62\u00a0%");
   const without = recordOf([HEADS.first], TOKENS, { statistics: [{ loss: 0.5 }] });
   assert.equal(headLabel(without, 0)?.name, "first");
-});
-
-test("the first choice looks at what position does not explain", () => {
-  const target = { 4: 9, 5: 2, 8: 3, 9: 5, 11: 2 };
-  const content = pointing((query, key) => target[query] === key, 0.9);
-  const { "offset -1": previous, first, "offset 0": own } = HEADS;
-  const records = [recordOf([previous, first, own], TOKENS), recordOf([own, content, previous], TOKENS, { number: 1 })];
-  const choice = firstChoice(records);
-  assert.deepEqual([choice?.record, choice?.head], [1, 1]);
-  assert.ok(choice && target[/** @type {number} */ (choice.row)] === choice.column);
-  const even = firstChoice([recordOf([HEADS.even], TOKENS)]);
-  assert.deepEqual(even, { record: 0, head: 0, row: null, column: null });
-  assert.equal(firstChoice([]), null);
 });
 
 test("where every key is of a pattern, nothing is clear", () => {

@@ -46,8 +46,8 @@ test("an equal share is one of the record's visible keys, whatever columns are s
   assert.equal(evenShare(tableOf(whole, { hideSpecial: true }, { special: [0, 3] }), 0), 0.25);
   const merged = tableOf(whole, { words: true }, { words: [0, 3] });
   assert.deepEqual([0, 1].map((column) => evenShareOf(merged, 0, column)), [0.75, 0.25]);
-  assert.equal(evenShare(merged, 0), null); // no one number
-  assert.ok(!sayOfRow(merged, 0).shares.includes("equally"));
+  assert.equal(evenShare(merged, 0), 0.25); // of each of its keys
+  assert.match(sayOfRow(merged, 0).shares, /equally among 4 keys, each would get 0\.25$/);
 });
 
 test("a causal record without a mask shares among the keys that come before", () => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ Matrix = NDArray[np.float64]
 
 MOST_CELLS = 2**22
 """The most elements of a matrix that is drawn."""
+
+NEARLY_ONE, PRECISION = 0.995, 1e-6
+"""The least part that two decimals round up to the whole, and the difference that single precision does not tell."""
 
 
 def as_array(name: str, values: Any, *ranks: int) -> Matrix:
@@ -127,7 +131,7 @@ def cell_number(weight: float) -> str:
     One that rounds to 0 is "", and one that only rounds to 1 is ">.99". The viewer's cells have the same.
     """
     size = abs(weight)
-    if 0.995 <= size < 1 - 1e-6:
+    if NEARLY_ONE <= size < 1 - PRECISION:
         return ">.99" if weight > 0 else "<−.99"
     text = f"{size:.2f}".replace("1.00", "1").replace("0.", ".", 1) if size < 1.005 else short_number(size)
     return "" if text.strip(".0") == "" else ("−" if weight < 0 else "") + text
@@ -141,3 +145,52 @@ def signed_number(value: float, largest: float) -> str:
     decimals = max(0, 2 - math.floor(math.log10(largest))) if largest else 0
     text = f"{value:+.{decimals}f}" if not value or abs(value) * 10**decimals >= 0.5 else f"{value:+.0e}"
     return "0" if not value else text.replace("-", "\N{MINUS SIGN}")
+
+
+def short_weight(value: float) -> str:
+    """Returns a weight in a sentence: two decimals, one digit of small ones, more of one that is nearly 1."""
+    if not np.isfinite(value):
+        return "NaN"
+    size, sign = abs(value), "−" if value < 0 else ""
+    if size == 0:
+        return "0"
+    if size < 0.0001:
+        return ">\u200a−0.0001" if sign else "<\u200a0.0001"
+    if NEARLY_ONE <= size < 1 - PRECISION:
+        return sign + _nearly_one(size)
+    return sign + (f"{size:.2f}" if size >= 0.01 else f"{float(f'{size:.1g}'):.4f}".rstrip("0"))
+
+
+def short_weights(parts: Sequence[float]) -> list[str]:
+    """Returns weights in a sentence, the last of which is that of all others, which add up to their sum as shown.
+
+    Rounded parts need not. Then the last one, and after it those that are nearest to another hundredth, are rounded
+    the other way (the method of largest remainders).
+    """
+    if not all(0 <= part < NEARLY_ONE for part in parts):
+        return [short_weight(part) for part in parts]
+    small = [float(f"{part:.1g}") if part < 0.01 else None for part in parts]
+    hundredths = [int(100 * part + 0.5) if one is None else 0 for part, one in zip(parts, small, strict=True)]
+    left = int(100 * (sum(parts) - sum(one or 0.0 for one in small)) + 0.5) - sum(hundredths)
+    step = (left > 0) - (left < 0)
+    distances = [abs(count + step - 100 * part) for count, part in zip(hundredths, parts, strict=True)]
+    order = [n for n, one in enumerate(small) if one is None and distances[n] < 1 and hundredths[n] + step < 100]
+    for number in sorted(order, key=lambda n: (n != len(parts) - 1, distances[n]))[: abs(left)]:
+        hundredths[number] += step
+    return [
+        short_weight(part) if one is not None else f"{count / 100:.2f}"
+        for part, one, count in zip(parts, small, hundredths, strict=True)
+    ]
+
+
+def percent(part: float, language: str = "en") -> str:
+    """Returns a part as percent in whole numbers; only the whole is 100, and only nothing is 0."""
+    nearly = NEARLY_ONE <= part < 1 - PRECISION
+    text = "<\xa01" if 0 < part < 0.005 else _nearly_one(part, 100) if nearly else str(int(100 * part + 0.5))
+    return f"{text}%" if language == "zh" else f"{text}\xa0%"
+
+
+def _nearly_one(size: float, factor: int = 1) -> str:
+    """Returns a number that is nearly one, cut and not rounded, with a ">" if four decimals do not tell it from 1."""
+    text = f"{int(1e4 * size + 1e-3) * factor / 1e4:.4f}".rstrip("0").rstrip(".")
+    return f">\u200a{text}" if size > 0.9999 + PRECISION else text

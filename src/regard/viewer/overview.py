@@ -13,6 +13,12 @@ from regard.records import AttentionRecord, DenseTiles, TileSource, bin_edges
 from regard.viewer.encoding import packed_codes, packed_numbers
 from regard.viewer.patterns import Chance, diagonals, sinks, spikes
 
+MOST_CELLS = 2**22
+"""The most weights of one record that are carried whole; a larger record is carried as an overview."""
+
+MOST_CELLS_TOGETHER = 2**25
+"""The most weights of all records together that are carried whole."""
+
 FINEST_SIDE = 512
 """The most rows and columns of the pooled maps."""
 
@@ -26,6 +32,24 @@ MOST_TILES = 48
 
 MOST_BINS = 2**25
 """The most bins of all maps that are computed at once, unless the budget is large."""
+
+
+def carried_whole(records: tuple[AttentionRecord, ...]) -> set[int]:
+    """Returns the indices of the records that are carried whole.
+
+    Records with the same numbers of queries and keys are all carried whole or all pooled, so that layers can be
+    compared; the smallest come first.
+    """
+    alike: dict[tuple[int, int], list[int]] = {}
+    for number, record in enumerate(records):
+        alike.setdefault((len(record.queries), len(record.keys)), []).append(number)
+    whole, cells = set(), 0
+    for _, numbers in sorted(alike.items(), key=lambda item: item[0][0] * item[0][1]):
+        sizes = [weights.size for number in numbers if (weights := records[number].weights) is not None]
+        if len(sizes) == len(numbers) and max(sizes) <= MOST_CELLS and cells + sum(sizes) <= MOST_CELLS_TOGETHER:
+            whole.update(numbers)
+            cells += sum(sizes)
+    return whole
 
 
 def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> list[dict[str, Any]]:
@@ -66,11 +90,7 @@ def _overview(
     record: AttentionRecord, maximum: NDArray[np.float32], maps: dict[str, Any], budget_bytes: int
 ) -> dict[str, Any]:
     """Returns the maps of a record with its findings and exact tiles."""
-    source, chance = tile_source(record), Chance(record)
-    findings: dict[str, Any] = {"sinks": [], "diagonals": [], "spikes": []}
-    if not record.signed:  # shares of a row that has any sum say nothing
-        findings |= {"sinks": sinks(source, chance), "diagonals": diagonals(source, maximum, chance)}
-        findings["spikes"] = spikes(source, maximum, chance, findings)
+    findings = _findings(record, maximum)
     rows, columns = maximum.shape[1:]
     return {
         "rows": rows,
@@ -81,6 +101,21 @@ def _overview(
         "findings": findings,
         "tiles": _tiles(record, findings, budget_bytes),
     }
+
+
+def record_findings(record: AttentionRecord) -> dict[str, Any]:
+    """Returns what is found in a record that is not carried whole: ``sinks``, ``diagonals`` and ``spikes``."""
+    source = tile_source(record)
+    return _findings(record, _pooled(source, *_first_sides(source, source.heads, 0))[1])
+
+
+def _findings(record: AttentionRecord, maximum: NDArray[np.float32]) -> dict[str, Any]:
+    source, chance = tile_source(record), Chance(record)
+    findings: dict[str, Any] = {"sinks": [], "diagonals": [], "spikes": []}
+    if not record.signed:  # shares of a row that has any sum say nothing
+        findings |= {"sinks": sinks(source, chance), "diagonals": diagonals(source, maximum, chance)}
+        findings["spikes"] = spikes(source, maximum, chance, findings)
+    return findings
 
 
 def _pooled(source: TileSource, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -23,20 +23,15 @@ from regard.records import (
     TokenAxis,
 )
 from regard.records.axis import special_by_name
+from regard.viewer.clarity import found_openings, head_openings
 from regard.viewer.encoding import packed, packed_bits, packed_codes, packed_numbers
-from regard.viewer.overview import overview_payloads
+from regard.viewer.overview import carried_whole, overview_payloads
 
 FORMAT = 1
 """The version of the payload; the module refuses others."""
 
 BUDGET = 2_000_000
 """The most bytes that exact weights, pooled maps and exact tiles take as they are written, besides the 8-bit codes."""
-
-MOST_CELLS = 2**22
-"""The most weights of one record that are carried whole; a larger record is carried as an overview."""
-
-MOST_CELLS_TOGETHER = 2**25
-"""The most weights of all records together that are carried whole."""
 
 LONGEST_IMAGE_SIDE = 1024
 MOST_BINS, MOST_FRAMES = 256, 4096
@@ -93,6 +88,8 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
     overviews = overview_payloads([document.records[number] for number in large], max(left, 0))
     for number, overview in zip(large, overviews, strict=True):
         entries[number]["overview"] = overview
+        heads, findings = document.records[number].heads, overview["findings"]
+        entries[number]["openings"] = [list(one) for one in found_openings(heads, findings)]
     return {
         "format": FORMAT,
         "title": document.title,
@@ -125,24 +122,6 @@ class _Shared:
         return self._numbers[key]
 
 
-def carried_whole(records: tuple[AttentionRecord, ...]) -> set[int]:
-    """Returns the indices of the records that are carried whole.
-
-    Records with the same numbers of queries and keys are all carried whole or all pooled, so that layers can be
-    compared; the smallest come first.
-    """
-    alike: dict[tuple[int, int], list[int]] = {}
-    for number, record in enumerate(records):
-        alike.setdefault((len(record.queries), len(record.keys)), []).append(number)
-    whole, cells = set(), 0
-    for _, numbers in sorted(alike.items(), key=lambda item: item[0][0] * item[0][1]):
-        sizes = [weights.size for number in numbers if (weights := records[number].weights) is not None]
-        if len(sizes) == len(numbers) and max(sizes) <= MOST_CELLS and cells + sum(sizes) <= MOST_CELLS_TOGETHER:
-            whole.update(numbers)
-            cells += sum(sizes)
-    return whole
-
-
 def _record(record: AttentionRecord, axes: _Shared, masks: _Shared, whole: bool) -> dict[str, Any]:
     has_mask = whole and record.visible is not None and not record.visible.all()
     return {
@@ -158,6 +137,7 @@ def _record(record: AttentionRecord, axes: _Shared, masks: _Shared, whole: bool)
         "exact": None,
         "visible": masks.number(record.visible) if has_mask and record.visible is not None else None,
         "overview": None,
+        "openings": [list(one) for one in head_openings(record)] if whole else [],
         "statistics": None if record.statistics is None else [_without_nan(values) for values in record.statistics],
         "measures": {},
         "padding": record.padding,

@@ -19,7 +19,8 @@ from regard.records.axis import is_whole_number
 from regard.records.html_document import iframe
 from regard.viewer.contents import TokenLabels, as_document
 from regard.viewer.html_file import html_page
-from regard.viewer.payload import BUDGET, carried_whole, payload
+from regard.viewer.overview import carried_whole
+from regard.viewer.payload import BUDGET, payload
 from regard.watching import HeadStatistics, Survey
 
 ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long", "difference", "numbers"]

@@ -1,0 +1,206 @@
+"""The head and the pair of words on which a document opens, and what is said of them.
+
+The payload carries the same choice to the viewer in the browser (`head_openings`), whose ``sentence.js`` says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from regard.pictures.fonts import visible_token
+from regard.pictures.numbers import percent, short_number, short_weight, short_weights
+from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis
+from regard.viewer.clarity import NOT_FOUND, found_openings, head_openings, letters
+from regard.viewer.overview import carried_whole, record_findings
+from regard.viewer.whole_words import matrix_of, visible_pairs, whole_words, word_starts
+from regard.viewer.words import say, words
+
+MOST_NAMED = 4
+"""The most keys of a row whose weights are named one by one."""
+
+MOST_PARTS = 8
+"""The most keys of a picture or a sound of which one is named."""
+
+
+class Opening(NamedTuple):
+    """A head and a pair of positions of a document, from 0.
+
+    Attributes:
+        record: the index of the record.
+        head: its position in the record; None: the mean of all heads.
+        row: the query, the first position of its word; None where nothing stands out.
+        column: the key, likewise.
+    """
+
+    record: int
+    head: int | None
+    row: int | None
+    column: int | None
+
+
+def opening(
+    document: Document, record: int | Collection[int] | None = None, head: int | str | None = None
+) -> Opening | None:
+    """Returns the head and the pair on which a document opens, as the viewer in the browser does.
+
+    Args:
+        document: any; without records there is nothing to open on, and None is returned.
+        record: the index of the record, or those of which one is chosen; None: all.
+        head: its position in the record, or ``"mean"``; None: the one with the clearest pair.
+
+    Example:
+        >>> from regard import View
+        >>> from regard.viewer.opening import opening
+        >>> weights = [[0.5, 0.2, 0.1, 0.2], [0.1, 0.1, 0.1, 0.7], [0.2, 0.3, 0.4, 0.1], [0.8, 0.1, 0.1, 0.0]]
+        >>> opening(View(weights, ["animal", "was", "too", "tired"]).document)
+        Opening(record=0, head=0, row=3, column=0)
+    """
+    records = document.records
+    numbers = range(len(records)) if record is None else [record] if isinstance(record, int) else list(record)
+    whole = carried_whole(records)
+    best, clearest = None, -np.inf
+    for number in sorted(numbers, key=lambda one: one not in whole):
+        if head == "mean":
+            return Opening(number, None, *_largest(records[number], None))
+        if number not in whole and best is not None and clearest > NOT_FOUND:
+            break  # what is found in long records comes last
+        one = records[number]
+        found = head_openings(one) if number in whole else found_openings(one.heads, record_findings(one))
+        for position, (clarity, *pair) in enumerate(found):
+            if head in (None, position) and clarity > clearest:
+                best, clearest = Opening(number, position, *pair), clarity
+    if best is not None and best.record in whole and best.row is None:
+        row, column = _largest(records[best.record], best.head)
+        best = best._replace(row=row, column=column)
+    return best
+
+
+def _largest(record: AttentionRecord, head: int | None) -> tuple[int, int] | tuple[None, None]:
+    """Returns the pair with the largest weight, of special tokens only where there is no other; None: all are 0."""
+    if record.weights is None:
+        return None, None
+    words = whole_words(record)
+    values, hidden = matrix_of(words, head)
+    special = [letters(axis) < 0 for axis in (words.queries, words.keys)]
+    size = np.where(hidden, 0.0, np.nan_to_num(np.abs(values)))
+    score = np.where(size > 0, size - 1e6 * (special[0][:, None] | special[1]), -np.inf)
+    if not np.isfinite(score).any():
+        return None, None
+    row, column = divmod(int(score.argmax()), len(words.keys))
+    return int(word_starts(record.queries)[row]), int(word_starts(record.keys)[column])
+
+
+def sentence(document: Document, opening: Opening, language: str = "en") -> tuple[str, str]:
+    """Returns what is said of an opening, and the strongest keys of its query: ``(text, shares)``.
+
+    Args:
+        document: that of the opening.
+        opening: the head and the pair, as `opening` returns them.
+        language: ``"en"`` or ``"zh"``.
+
+    Returns:
+        both texts; empty where the opening has no pair, or the weights are not stored.
+
+    Example:
+        >>> from regard import View
+        >>> from regard.viewer.opening import opening, sentence
+        >>> document = View([[0.9, 0.1], [0.2, 0.8]], ["le", "chat"]).document
+        >>> text, shares = sentence(document, opening(document))
+        >>> text.replace("\\u2068", "").replace("\\u2069", "")
+        '“le” gives 90\\xa0% of its attention to “le”.'
+    """
+    record = document.records[opening.record]
+    if opening.row is None or opening.column is None or record.weights is None:
+        return "", ""
+    row = _Row(record, opening, language)
+    text, shares = row.parts() or (row.pair(), row.shares())
+    count = record.heads if opening.head is None else 1
+    return (say("meanOfHeadsSays", language, count=count, text=text) if count > 1 else text), shares
+
+
+class _Row:
+    """The weights of the query of an opening, pieces of words joined."""
+
+    def __init__(self, record: AttentionRecord, opening: Opening, language: str):
+        assert opening.row is not None, "checked by sentence"
+        assert opening.column is not None, "checked by sentence"
+        self.record, self.head, self.language = record, opening.head, language
+        joined = whole_words(record)
+        queries, keys = word_starts(record.queries), word_starts(record.keys)
+        row = int(np.searchsorted(queries, opening.row, "right")) - 1
+        self.column = int(np.searchsorted(keys, opening.column, "right")) - 1
+        self.pieces = range(int(queries[row]), [*queries.tolist(), len(record.queries)][row + 1])
+        matrix, hidden = matrix_of(joined, opening.head)
+        self.weights, self.keys = matrix[row], joined.keys
+        self.query = _named(joined.queries, row, language)
+        sizes = np.where(np.isnan(self.weights), -1.0, np.abs(self.weights))
+        self.order = [key for key in np.argsort(-sizes, kind="stable").tolist() if not hidden[row, key]]
+        self.is_whole = not record.signed and abs(float(self.weights[self.order].sum()) - 1) < 0.02
+        self.even = None if record.signed else self._even_share()
+
+    def _say(self, name: str, /, **values: str | int) -> str:
+        pools = self.record.name == "pooling" and len(self.record.queries) == 1
+        return say(f"{name}Pooled" if pools and f"{name}Pooled" in words() else name, self.language, **values)
+
+    def _name(self, key: int) -> str:
+        return _named(self.keys, key, self.language)
+
+    def _weight(self, value: float) -> str:
+        return short_number(value) if self.record.signed and 0 < abs(value) < 0.01 else short_weight(value)
+
+    def pair(self) -> str:
+        """Returns how much the query gives to the key of the opening."""
+        value, names = float(self.weights[self.column]), {"query": self.query, "key": self._name(self.column)}
+        if self.is_whole:
+            return self._say("gives", **names, percent=percent(value, self.language))
+        return self._say("givesWeight", **names, weight=self._weight(value))
+
+    def parts(self) -> tuple[str, str] | None:
+        """Returns how few parts of a picture or a sound have how much; None where keys are named one by one."""
+        kind = {GridAxis: "givesPatches", FrameAxis: "givesFrames"}.get(type(self.keys))
+        if kind is None or len(self.order) <= MOST_PARTS or not self.is_whole or self.even is None:
+            return None
+        many = [float(self.weights[key]) for key in self.order if self.weights[key] > 2 * self.even]
+        values = {"count": len(many), "all": len(self.weights), "percent": percent(sum(many), self.language)}
+        return self._say(kind, query=self.query, **values), self._say("partsShown", weight=short_weight(self.even))
+
+    def shares(self) -> str:
+        """Returns the strongest keys with their weights, that of all others, and an equal share."""
+        values = [float(self.weights[key]) for key in self.order]
+        named, others = self.order[:MOST_NAMED], len(values) - MOST_NAMED
+        parts = [*values[:MOST_NAMED], *([sum(values[MOST_NAMED:])] if others > 0 else [])]
+        texts = short_weights(parts) if others > 0 and not self.record.signed else [self._weight(one) for one in parts]
+        listed = [f"{self._name(key)} {text}" for key, text in zip(named, texts, strict=False)]
+        if others > 0:
+            listed.append(self._say("moreKeys", count=others, weight=texts[-1]))
+        even = ""
+        if self.even is not None:
+            count = round(1 / self.even)
+            key = "evenShareSeen" if count < len(self.record.keys) else "evenShare"
+            even = f" — {self._say(key, weight=short_weight(self.even), count=count)}"
+        return f"{self.query} → {' · '.join(listed)}{even}"
+
+    def _even_share(self) -> float | None:
+        """Returns what each key that the query sees would get if all got the same; None: no one number."""
+        visible = visible_pairs(self.record)
+        heads = range(len(visible)) if self.head is None else [min(self.head, len(visible) - 1)]
+        seen = np.stack([visible[head, query] for head in heads for query in self.pieces]).astype(np.float64)
+        counts = seen.sum(1, keepdims=True)
+        shares = (seen / np.maximum(counts, 1)).sum(0) / max(1, int((counts > 0).sum()))
+        shares = shares[shares > 0]
+        return float(shares.max()) if shares.size and np.ptp(shares) <= 1e-9 else None
+
+
+def _named(axis: Axis, position: int, language: str) -> str:
+    """Returns a position in a sentence, kept from changing the direction of the words around it."""
+    text = visible_token(axis.labels[position], 48)
+    if isinstance(axis, FrameAxis):
+        text = f"{position * axis.seconds:.2f}–{(position + 1) * axis.seconds:.2f} s"
+    elif isinstance(axis, GridAxis):
+        cell = position - axis.leading
+        place: dict[str, Any] = {"number": cell, "row": cell // axis.columns, "column": cell % axis.columns}
+        text = say("beforePatches", language, position=position) if cell < 0 else say("patch", language, **place)
+    return f"\u2068{text}\u2069"
