@@ -69,6 +69,7 @@ def test_the_sentence_has_the_numbers_of_the_head_that_is_shown(show):
 def test_a_masked_pair_is_said_and_uniform_counts_what_is_seen(show):
     record, _ = documents.causal()
     shown = show(View(record, head=2))
+    shown.call("set", {"words": False})
     shown.hover(row=1, column=4)
     assert "cannot look at" in told(shown)[0]
     shown.hover(row=1, column=0)
@@ -139,7 +140,7 @@ def test_an_address_of_anything_harms_nothing(show):
 
 
 def test_listeners_hear_changes_and_pointing_but_not_what_they_set(show):
-    shown = show(View(documents.everything(), view="pattern"))
+    shown = show(View(documents.everything(), view="pattern", layer=0))
     shown.page.evaluate(
         """() => {
           window.heard = [];

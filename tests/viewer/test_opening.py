@@ -140,8 +140,8 @@ def test_a_mean_of_heads_says_so_and_a_chosen_head_stays(show):
 def test_long_records_open_on_the_first_finding_behind_whole_ones():
     planted = documents.planted().document
     found = opening(planted)
-    findings = documents.planted().payload()["records"][0]["overview"]["findings"]
-    assert found == Opening(0, findings["spikes"][0]["head"], findings["spikes"][0]["query"], findings["spikes"][0]["key"])
+    spike = documents.planted().payload()["records"][0]["overview"]["findings"]["spikes"][0]
+    assert found == Opening(0, spike["head"], spike["query"], spike["key"])
     assert sentence(planted, found) == ("", "")
     assert opened(planted.records[0], spread(WORDS))[0] == 1
 

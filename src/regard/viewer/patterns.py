@@ -23,8 +23,12 @@ SINK_SHARE, SINK_TIMES = 0.02, 10
 DIAGONAL_SHARE, DIAGONAL_TIMES = 0.05, 5
 """The least mean weight of a diagonal, and its least ratio to that of uniform weights."""
 
-LEAST_PART = 0.5
-"""The least part of the queries that have a key at the distance of a diagonal: what few do is not what a head does."""
+LEAST_PART, LOOK_TIMES = 0.5, 2
+"""The least part of the queries that look at a sink, or at the distance of a diagonal, since what few do is not what a
+head does; and the least ratio of a weight to an equal share with which a query looks at a key."""
+
+SAMPLED_QUERIES = 256
+"""The most queries that are asked whether they look at a sink; more are sampled evenly."""
 
 SPIKE_WEIGHT, SPIKE_TIMES, SPIKE_GAP = 0.25, 10, 3
 """The least weight of a spike, and its least ratios to the uniform weight and to its head's largest other weight."""
@@ -94,25 +98,41 @@ def sinks(source: TileSource, chance: Chance) -> list[dict[str, Any]]:
     mean, _ = source.pooled(1, source.keys)
     shares = np.nan_to_num(mean[:, 0, :]) * (source.queries / chance.seeing)[:, None]
     is_sink = shares >= np.maximum(SINK_SHARE, SINK_TIMES * chance.of_keys)
-    ordered = sorted(((float(shares[h, k]), int(h), int(k)) for h, k in np.argwhere(is_sink)), reverse=True)
+    found = np.argwhere(is_sink)
+    common = _looking(source, chance, found) >= LEAST_PART
+    ordered = sorted(((float(shares[h, k]), h, k) for h, k in found[common].tolist()), reverse=True)
     return [{"head": head, "key": key, "share": share} for share, head, key in ordered[:MOST_FINDINGS]]
+
+
+def _looking(source: TileSource, chance: Chance, places: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Returns the part of the queries that look at each of some (head, key) pairs, among those that see a key."""
+    if not len(places):
+        return np.zeros(0)
+    counts, looking, seeing = chance.of_queries, np.zeros(len(places)), np.zeros(len(places))
+    heads = np.minimum(places[:, 0], len(counts) - 1)
+    for query in np.unique(np.linspace(0, source.queries - 1, SAMPLED_QUERIES).astype(int)).tolist():
+        weights = np.nan_to_num(source.tile((query, query + 1), (0, source.keys)))[:, 0]
+        uniform = counts[heads, query]
+        looking += (uniform > 0) & (weights[tuple(places.T)] >= np.maximum(SINK_SHARE, LOOK_TIMES * uniform))
+        seeing += uniform > 0
+    return looking / np.maximum(seeing, 1)
 
 
 def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> list[dict[str, Any]]:
     """Finds distances key − query with a large mean weight: ``head``, ``offset``, ``share``, ``queries``, ``all``.
 
-    The mean is over the ``queries`` that see such a key, of ``all`` that see any: at least half of them.
+    The mean is over the ``queries`` that see such a key, of ``all`` that see any. At least half of all look at it.
 
     Candidates are the diagonals of the pooled ``maximum [heads, rows, columns]`` that are bright along their whole
     length; a few of their tiles yield the distances, and all tiles along these the means.
     """
     candidates = []
-    for offset, shares in _diagonal_means(source, _candidates(source, maximum), chance):
+    for offset, shares, looking in _diagonal_means(source, _candidates(source, maximum), chance):
         queries = np.arange(max(0, -offset), min(source.queries, source.keys - offset))
         seen = chance.visible_on(queries, offset)
         reaching = np.broadcast_to(seen.sum(-1), shares.shape)
         uniform = (chance.of_queries[:, queries] * seen).sum(-1) / np.maximum(reaching, 1)
-        common = LEAST_PART * chance.seeing <= reaching
+        common = LEAST_PART * chance.seeing <= looking
         heads = np.flatnonzero(common & (shares >= np.maximum(DIAGONAL_SHARE, DIAGONAL_TIMES * uniform))).tolist()
         candidates += [(float(shares[head]), head, offset, int(reaching[head])) for head in heads]
     ordered = sorted(candidates, reverse=True)[:MOST_FINDINGS]
@@ -153,8 +173,8 @@ def _candidates(source: TileSource, maximum: NDArray[np.float32]) -> list[int]:
 
 def _diagonal_means(
     source: TileSource, offsets: Sequence[int], chance: Chance
-) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """Yields the mean weight of each head along whole diagonals, over the queries that see the key."""
+) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.int64]]]:
+    """Yields the mean weight of each head along whole diagonals, over the queries that see the key; and who looks."""
     groups: list[list[int]] = []  # offsets that are near each other are read from the same tiles
     for offset in sorted(offsets):
         if not groups or offset - groups[-1][0] > TILE_SIDE:
@@ -163,16 +183,20 @@ def _diagonal_means(
     step = max(TILE_SIDE, int((MOST_CELLS / max(1, source.heads)) ** 0.5))
     for group in groups:
         totals = {offset: np.zeros(source.heads) for offset in group}
+        looking = {offset: np.zeros(source.heads, np.int64) for offset in group}
         for q0 in range(max(0, -group[-1]), min(source.queries, source.keys - group[0]), step):
             q1 = min(q0 + step, source.queries)
             k0, k1 = max(0, q0 + group[0]), min(source.keys, q1 + group[-1])
             tile = source.tile((q0, q1), (k0, k1))
             for offset in group:
-                line = np.diagonal(tile, offset + q0 - k0, axis1=1, axis2=2)
-                totals[offset] += np.nan_to_num(line).sum(axis=1, dtype=np.float64)
+                line = np.nan_to_num(np.diagonal(tile, offset + q0 - k0, axis1=1, axis2=2))
+                totals[offset] += line.sum(axis=1, dtype=np.float64)
+                first = max(q0, -offset)
+                uniform = chance.of_queries[:, first : first + line.shape[1]]
+                looking[offset] += (line >= np.maximum(DIAGONAL_SHARE, LOOK_TIMES * uniform)).sum(axis=1)
         for offset, total in totals.items():
             queries = np.arange(max(0, -offset), min(source.queries, source.keys - offset))
-            yield offset, total / np.maximum(chance.visible_on(queries, offset).sum(-1), 1)
+            yield offset, total / np.maximum(chance.visible_on(queries, offset).sum(-1), 1), looking[offset]
 
 
 def _bright_offsets(maximum: NDArray[np.float32]) -> list[int]:
