@@ -1,6 +1,7 @@
 """What a document opens on: the head, the pair of words and the sentence, in Python and in the browser."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,8 @@ def spread(tokens=WORDS, *pairs, seed=0):
 
 
 def opened(*records):
-    return tuple(opening(Document("a document", records)))
+    layers = tuple(replace(record, layer=layer, name=f"layers.{layer}") for layer, record in enumerate(records))
+    return tuple(opening(Document("a document", layers)))
 
 
 def test_words_apart_above_a_half_come_before_neighbours_and_weak_pairs():
@@ -113,6 +115,7 @@ def test_sentences_of_python_are_words_of_the_viewer():
         lambda: [AttentionRecord("pooling", 0, "cross", TokenAxis(("good",)), TokenAxis(WORDS), np.eye(10)[None, :1])],
         lambda: [spread(("你", "好", "，", "世", "界", "我"), (0, 4, 0.9999))],
         lambda: [documents.causal(heads=2, words=WORDS)[0], spread(WORDS, (9, 3, 0.8))],
+        lambda: [spread(WORDS, (9, 3, 0.6)), spread(WORDS[::-1], (9, 3, 0.8))],  # two texts
     ],
 )
 def test_the_browser_opens_on_what_python_opens_on(show, content, language):

@@ -104,7 +104,6 @@ export class Viewer {
     const found = clearestHead(this.records.filter((record) => (number === undefined ? !record.entry.text : record.number === number) && this.fits(record)));
     if (!found) return;
     Object.assign(this.state, found);
-    this.chosen = true;
   }
 
   empty() {
@@ -338,7 +337,7 @@ export class Viewer {
     this.frame.canvas.setAttribute("aria-label", `${say(/** @type {any} */ (this.view.name))}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
     this.frame.help.textContent = this.view.help;
-    this.ready = true;
+    this.ready = this.chosen = true;
     this.resize();
     if (shown instanceof AttentionData) this.makeExact(shown);
   }

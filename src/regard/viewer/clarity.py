@@ -138,7 +138,7 @@ def _of_distance(weights: NDArray[np.float32], counted: NDArray[np.bool_]) -> ND
 def letters(axis: Axis) -> NDArray[np.int64]:
     """Returns how much each position says, in letters: 0 for punctuation, −1 for a special token."""
     if not isinstance(axis, TokenAxis):
-        return np.full(len(axis), TELLING_LETTERS)
+        return np.ones(len(axis), np.int64)  # patches and frames say less than words
     special = axis.special or special_by_name(axis.tokens)
     return np.array([-1 if flag else _count(text) for text, flag in zip(axis.tokens, special, strict=True)])
 

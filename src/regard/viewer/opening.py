@@ -48,7 +48,7 @@ def opening(
 
     Args:
         document: any; without records there is nothing to open on, and None is returned.
-        record: the index of the record, or those of which one is chosen; None: all.
+        record: the index of the record, or those of which one is chosen; None: all of the first text.
         head: its position in the record, or ``"mean"``; None: the one with the clearest pair.
 
     Example:
@@ -59,7 +59,9 @@ def opening(
         Opening(record=0, head=0, row=3, column=0)
     """
     records = document.records
-    numbers = range(len(records)) if record is None else [record] if isinstance(record, int) else list(record)
+    if record is None:  # where there are several texts, of the first one
+        record = [number for number, text in enumerate(document.text_numbers or [0] * len(records)) if text == 0]
+    numbers = [record] if isinstance(record, int) else record
     whole = carried_whole(records)
     best, clearest = None, -np.inf
     for number in sorted(numbers, key=lambda one: one not in whole):
