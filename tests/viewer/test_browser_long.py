@@ -65,7 +65,7 @@ def test_tiles_are_fetched_where_a_server_gives_them(browser):
     page.expose_function("tile", tile)
     page.set_content('<div id="viewer" style="height:600px"></div>')
     given = json.dumps(payload(as_document(record), budget_bytes=0))
-    options = "{ fetchTile: (...place) => window.tile(...place), selection: { head: null } }"
+    options = "{ fetchTile: (...place) => window.tile(...place), selection: { head: null, words: false } }"
     start = f"\nmount(document.getElementById('viewer'), {given}, {options});"
     page.add_script_tag(type="module", content=module_path().read_text(encoding="utf-8") + start)
     page.wait_for_selector("canvas")
@@ -97,7 +97,7 @@ def test_exact_numbers_are_fetched_for_codes(browser):
     page.expose_function("tile", lambda number, q0, q1, k0, k1: tile_payload(record, (q0, q1), (k0, k1)))
     page.set_content('<div id="viewer" style="height:600px"></div>')
     given = json.dumps(payload(as_document(record), budget_bytes=0))
-    options = "{ fetchTile: (...place) => window.tile(...place), selection: { head: null } }"
+    options = "{ fetchTile: (...place) => window.tile(...place), selection: { head: null, words: false } }"
     start = f"\nmount(document.getElementById('viewer'), {given}, {options});"
     page.add_script_tag(type="module", content=module_path().read_text(encoding="utf-8") + start)
     page.locator("[role=tabpanel][aria-busy=false]").wait_for()
@@ -117,5 +117,5 @@ def test_a_finding_says_over_how_many_queries_its_mean_is(show):
     axis = TokenAxis(tuple(f"t{number}" for number in range(40)))
     record = AttentionRecord("x", 0, "self", axis, axis, None, source=DenseTiles(weights))
     options = show(View(record, view="long")).page.locator("select[aria-label='Go to'] option").all_text_contents()
-    wanted = re.compile("looks 15 places back, .* on average over the 25 of 40 queries that have one$")
+    wanted = re.compile("look 15 places back, .* on average over the 25 of 40 queries that have one$")
     assert any(map(wanted.search, options))

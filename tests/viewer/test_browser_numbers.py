@@ -43,6 +43,7 @@ def test_every_cell_of_an_alignment_is_true_to_the_digits_shown(show, budget):
 def test_masked_cells_say_so_and_the_rest_is_the_mean_of_heads(show):
     record, weights = documents.causal()
     shown = show(View(record, head="mean"))
+    shown.call("set", {"words": False})
     for row, column in ((0, 0), (0, 1), (3, 2), (4, 5), (5, 5)):
         text = shown.hover(row=row, column=column)
         if column > row:
@@ -57,8 +58,7 @@ def test_words_add_their_columns_and_average_their_rows(show):
 
     record, weights = documents.causal()
     shown = show(View(record, head="mean"))
-    shown.menu().get_by_label("Whole words").check()
-    shown.settle()
+    assert shown.menu().get_by_label("Whole words").is_checked()
     merged = merge(weights.mean(0), record.queries.words, record.keys.words)
     for row in range(4):
         for column in range(row + 1):
@@ -71,6 +71,7 @@ def test_words_add_their_columns_and_average_their_rows(show):
 def test_hidden_special_tokens_have_their_mass_said(show):
     record, weights = documents.causal()
     shown = show(View(record, head=3))
+    shown.call("set", {"words": False})
     shown.menu().get_by_label("Hide special tokens").check()
     shown.settle()
     text = shown.hover(row=2, column=1)

@@ -41,6 +41,7 @@ def test_a_text_flows_in_its_direction_and_arrows_follow_it(show, tokens, rtl):
 def test_pieces_join_their_word_without_marks(show):
     tokens = ("un", "##want", "##ed", "noise")
     shown = show(View(self_attention(tokens, word_ranges(tokens)), view="words"))
+    shown.call("set", {"words": False})
     first, second, third, word = places(shown, 4)
     assert second["x"] - (first["x"] + first["width"]) < 2 < word["x"] - (third["x"] + third["width"])
     words = {element.text for element in ET.fromstring(shown.call("svg")).iter("{http://www.w3.org/2000/svg}text")}
