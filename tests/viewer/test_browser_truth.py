@@ -129,7 +129,7 @@ def test_heading_legend_and_readout_name_one_statistic(show):
     wide, _ = documents.tiled(300, 3)
     shown = show(View(Document("all", (documents.causal(3)[0], documents.patches()[0], documents.sound()[0], wide))))
     cases = {
-        "pattern": (0, {"row": 5, "column": 2}), "words": (0, {"side": "key", "column": 2}),
+        "pattern": (0, {"row": 3, "column": 2}), "words": (0, {"side": "key", "column": 2}),
         "image": (1, {"side": "key", "column": 7}), "sound": (2, {"row": 1, "column": 3}),
         "long": (3, {"row": 9, "column": 9}),
     }  # fmt: skip

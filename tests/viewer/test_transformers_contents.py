@@ -213,3 +213,24 @@ def test_an_implementation_without_attentions():
     for content in (model(IDS), model(IDS, output_attentions=True).attentions):
         with pytest.raises(ArgumentError, match=r"set_attn_implementation\('eager'\).*regard.watch"):
             View(content, TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2"),
+        ("/home/me/runs/translator/model/", "translator"),
+        ("C:\\models\\gpt2", "gpt2"),
+        ("/cache/models--google--vit-base/snapshots/9f3e/", "vit-base"),
+        ("model", "model"),
+        ("", "SimpleNamespace"),
+        (None, "SimpleNamespace"),
+        ("./", "SimpleNamespace"),
+    ],
+)
+def test_a_model_is_called_by_its_name_and_never_by_a_path(name, expected):
+    from types import SimpleNamespace
+
+    from regard.names.model_name import model_name
+
+    assert model_name(SimpleNamespace(name_or_path=name)) == expected

@@ -42,7 +42,7 @@ def head_openings(record: AttentionRecord) -> list[tuple[float, int | None, int 
     and long words count more. Special tokens, punctuation and the query itself are no pair. Whole words apart from each
     other with more than half of the weight come before all others, and those before neighbours (1 and 2 are added).
     """
-    if record.weights is None or record.signed:  # shares of a row of any sum say nothing
+    if record.weights is None or record.signed or not record.weights.size:  # shares of a row of any sum say nothing
         return [(0.0, None, None)] * record.heads
     words = whole_words(record)
     telling = _clarity(words)

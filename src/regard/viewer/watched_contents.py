@@ -9,6 +9,7 @@ from dataclasses import replace
 from regard.attention.readings import WATCHING_LINE
 from regard.errors import ArgumentError
 from regard.explanations.model_attention import worked_steps
+from regard.names.model_name import model_name
 from regard.records import AttentionRecord, Document, StepsRecord
 from regard.viewer.token_labels import TokenLabels, labelled_axis
 from regard.watching import AttentionCall, Watch
@@ -27,7 +28,7 @@ def document_of_watch(watched: Watch, labels: TokenLabels, steps: Sequence[tuple
     """Returns the records of a watched model, and the calculations of some heads."""
     calls = watched.stitched() if watched.calls else []
     _check_weights(watched, calls)
-    title = type(watched.model).__name__
+    title = model_name(watched.model)
     records: list[AttentionRecord] = []
     shown: list[tuple[AttentionCall, int]] = []
     if not is_tokenizer(labels.tokens) and labels.count is None:

@@ -12,6 +12,7 @@ from regard.attention.readings import ReadingName, Readings, as_readings
 from regard.errors import ArgumentError, KindError, RegardError
 from regard.names.counted import counted
 from regard.names.missing_names import hinted
+from regard.names.model_name import model_name
 from regard.records import AttentionRecord, Axis, Document, TokenAxis
 from regard.records.attention_record import Kind
 from regard.records.shaded_table import shaded_table
@@ -371,11 +372,11 @@ class Watch(ObservingContext):
 
         Args:
             query_tokens, key_tokens, batch_row, sequence, logit: as for `records`.
-            title: one line; the model's class if not given.
+            title: one line; the name of the model, or its class, if not given.
             texts: (name, text) to show with the attention.
         """
         records = self.records(query_tokens, key_tokens, batch_row=batch_row, sequence=sequence, logit=logit)
-        return Document(title or type(self.model).__name__, tuple(records), texts=tuple(texts))
+        return Document(title or model_name(self.model), tuple(records), texts=tuple(texts))
 
     def ablate(
         self, layer: int, head: int | Sequence[int], how: How = "zero", *, kind: Kind | None = None
