@@ -13,6 +13,7 @@ export class Axis {
     this.length = entry.length;
     this.special = new Set(entry.special ?? []);
     this.hasWords = (entry.words ?? []).length > 0 && entry.words.length < entry.length;
+    this.wordGroups = /** @type {number[][]|null} */ (null); // once asked for
     this.picture = null; // a canvas, once decoded
     this.sound = null; // {samples, rate}, once decoded; null where the payload has none
   }
@@ -39,6 +40,14 @@ export class Axis {
   groupText([start, stop], words) {
     if (this.kind !== "tokens" || !words || !this.entry.words?.length) return this.text(start);
     return joinPieces(this.entry.tokens.slice(start, stop));
+  }
+
+  /** The word of which a group is a piece; null where it is a whole one. */
+  wordOf([start, stop]) {
+    if (!this.hasWords) return null;
+    this.wordGroups ??= this.groups(true);
+    const word = this.wordGroups.find(([first, end]) => first <= start && start < end);
+    return word && word[1] - word[0] > stop - start ? this.groupText(word, true) : null;
   }
 
   isSpecial([start, stop]) {

@@ -25,6 +25,6 @@ export function clearestHead(records) {
 
 /** The clearest pair of a head, as positions; null where none stands out. */
 export function clearestPair(record, head) {
-  const [, row = null, column = null] = record.entry.openings?.[head] ?? [];
+  const [, row = null, column = null] = record?.entry.openings?.[head] ?? [];
   return row === null || column === null ? null : { row, column };
 }

@@ -10,6 +10,15 @@ import { quoted, shortText } from "./text.js";
 /** A token inside a sentence, kept from changing the direction of the words around it. */
 const named = (text) => `\u2068${shortText(text, 48)}\u2069`;
 
+/** The same of a piece of a word, with the word. */
+function namedOn(axis, group, text) {
+  const word = axis.wordOf(group);
+  return word === null ? named(text) : say("pieceOf", { piece: named(text), word: named(word) });
+}
+
+const queryOf = (table, row) => namedOn(table.record.queries, table.rowGroups[row], table.rowText(row));
+const keyOf = (table, column) => namedOn(table.record.keys, table.columnGroups[column], table.columnText(column));
+
 /** Keys of a row whose weights are named one by one. */
 export const NAMED = 4;
 
@@ -140,22 +149,22 @@ export function strongestOf(table, row, order) {
  * @returns {{text: string, shares: string}}
  */
 export function sayOfRow(table, row, column = null) {
-  const query = named(table.rowText(row));
+  const query = queryOf(table, row);
   const order = byWeight(table, row);
   if (!order.length) return { text: say("seesNothing", { query }), shares: "" };
   const of = column ?? order[0];
-  const key = named(table.columnText(of));
+  const key = keyOf(table, of);
   const value = table.value(row, of);
   const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
     : table.measure !== "weights" ? say("givesMeasure", { query, key, what: measureText(table), value: formatWeight(value, table.error(row, of)) })
     : Number.isNaN(value) ? say("noNumber", { query, key })
       : isWhole(table, row) ? table.record.say("gives", { query, key, percent: percent(value) }) : table.record.say("givesWeight", { query, key, weight: weightText(table, value) });
   const { weights, others } = strongestOf(table, row, order);
-  const parts = order.slice(0, NAMED).map((one, place) => `${named(table.columnText(one))} ${weights[place]}`);
+  const parts = order.slice(0, NAMED).map((one, place) => `${keyOf(table, one)} ${weights[place]}`);
   if (others !== null) parts.push(say("moreKeys", { count: order.length - NAMED, weight: weights[NAMED] }));
   const share = evenShare(table, row);
   const count = share === null ? 0 : Math.round(1 / share);
-  const even = share === null ? "" : ` \u2014 ${say(count < table.record.keys.length ? "evenShareSeen" : "evenShare", { weight: shortWeight(share), count })}`;
+  const even = share === null ? "" : ` \u2014 ${say(count < table.record.keys.length ? "evenShareSeen" : table.columnGroups.length + table.hiddenColumns < count ? "evenSharePieces" : "evenShare", { weight: shortWeight(share), count })}`;
   return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
 }
 
@@ -174,7 +183,7 @@ function sayOfParts(table, row) {
   if (!isWhole(table, row) || even === null) return sayOfRow(table, row);
   const parts = byWeight(table, row).filter((column) => table.value(row, column) > 2 * even);
   const share = parts.reduce((sum, column) => sum + table.value(row, column), 0);
-  return { text: table.record.say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: named(table.rowText(row)), count: parts.length,
+  return { text: table.record.say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: queryOf(table, row), count: parts.length,
     all: table.columns, percent: percent(share) }), shares: say("partsShown", { weight: shortWeight(even) }) };
 }
 
@@ -182,11 +191,11 @@ function sayOfParts(table, row) {
 function sayOfColumn(table, column) {
   const size = (row) => (Number.isNaN(table.value(row, column)) ? -1 : Math.abs(table.value(row, column)));
   const seeing = Array.from({ length: table.rows }, (_, row) => row).filter((row) => table.kind(row, column) !== MASKED);
-  const key = named(table.columnText(column));
+  const key = keyOf(table, column);
   if (!seeing.length) return { text: say("seenByNobody", { key }), shares: "" };
   const best = seeing.reduce((most, row) => (size(row) > size(most) ? row : most));
   if (!isWhole(table, best)) return { text: sayOfRow(table, best, column).text, shares: "" };
-  return { text: table.record.say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
+  return { text: table.record.say("lookedAt", { key, query: queryOf(table, best), percent: percent(table.value(best, column)) }), shares: "" };
 }
 
 /** What a table says of all its queries together. */
@@ -199,7 +208,7 @@ function sayOfAll(table) {
   const best = columns.reduce((most, column) => (size(column) > size(most) ? column : most));
   const weight = values[best] / seeing.length;
   const whole = seeing.every((row) => isWhole(table, row));
-  return { text: say("averageOver", { key: named(table.columnText(best)), weight: whole ? percent(weight) : weightText(table, weight) }), shares: "" };
+  return { text: say("averageOver", { key: keyOf(table, best), weight: whole ? percent(weight) : weightText(table, weight) }), shares: "" };
 }
 
 /** The table that the sentence speaks of: that of the shown heads; null where a view shows none. */

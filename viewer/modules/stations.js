@@ -6,7 +6,8 @@ import { say } from "./language.js";
 import { exactPercent, exactPercents, formatNumber, strongest, sumOf } from "./numbers.js";
 import { scoreSources } from "./score_sources.js";
 import { FEW_DIMENSIONS, formOf, projects, scoreStation } from "./score_station.js";
-import { quoted, shortText } from "./text.js";
+import { tokenName } from "./table.js";
+import { shortText } from "./text.js";
 
 /** How many keys of a row are shown before the others are asked for. */
 const FEW_KEYS = 7;
@@ -53,8 +54,8 @@ export class Stations {
   /**
    * @param {Calculation} calculation
    * @param {{row: number, column: number}} pair
-   * @param {{heads: number|null, next: {layer: number, record: number}|null, kind?: string}} around what is known of the model around the
-   *   head; kind: of its attention
+   * @param {{heads: number|null, next: {layer: number, record: number}|null, kind?: string, record?: any}} around what is
+   *   known of the model around the head; kind: of its attention; record: its weights
    */
   constructor(calculation, pair, around) {
     this.calculation = calculation;
@@ -63,11 +64,16 @@ export class Stations {
     this.pair = pair;
     this.around = around;
     this.row = calculation.row(pair.row);
-    this.query = quoted(this.entry.queries[pair.row]);
-    this.key = quoted(this.entry.keys[pair.column]);
+    this.query = this.nameOf("queries", pair.row);
+    this.key = this.nameOf("keys", pair.column);
     this.count = this.steps.columns;
     /** Whether a decoder's state asks, and each word of the source has one list that is key and value. */
     this.decodes = this.steps.isShared && around.kind === "cross";
+  }
+
+  /** A token of the calculation in a sentence, with the word of which it is a piece. */
+  nameOf(side, position) {
+    return tokenName(this.entry[side][position], this.around.record?.[side], [position, position + 1]);
   }
 
   /** @returns {Station[]} */
@@ -272,7 +278,7 @@ export class Stations {
     const isWhole = !(Math.abs(rest) > 5e-4);
     const shares = isWhole ? strong.map((key) => weights[key]) : [...strong.map((key) => weights[key]), rest];
     const texts = this.steps.signed || isWhole ? shares.map((share) => this.partText(share)) : exactPercents(shares);
-    const [first, second] = strong.map((key, place) => say("walk_part", { percent: texts[place], key: quoted(this.entry.keys[key]) }));
+    const [first, second] = strong.map((key, place) => say("walk_part", { percent: texts[place], key: this.nameOf("keys", key) }));
     const named = second === undefined ? first : isWhole ? say("walk_parts_both", { first, second }) : `${first}, ${second}`;
     const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: texts[strong.length] });
     const weight = formatNumber(weights[column]);

@@ -153,12 +153,12 @@ export class Table extends Cells {
 
   /** A query in a sentence: tokens are quoted, places and times are not. */
   rowName(row) {
-    return nameOn(this.record.queries, this.rowText(row));
+    return nameOn(this.record.queries, this.rowGroups[row], this.rowText(row));
   }
 
   /** A key in a sentence. */
   columnName(column) {
-    return nameOn(this.record.keys, this.columnText(column));
+    return nameOn(this.record.keys, this.columnGroups[column], this.columnText(column));
   }
 
   error(row, column) {
@@ -216,7 +216,13 @@ export class Table extends Cells {
   }
 }
 
-const nameOn = (axis, text) => (axis.kind === "tokens" ? quoted(text) : `\u2068${text}\u2069`);
+/** A token in a sentence, with the word of which it is a piece. */
+export function tokenName(text, axis, group) {
+  const word = axis?.wordOf(group) ?? null;
+  return word === null ? quoted(text) : say("pieceOf", { piece: quoted(text), word: quoted(word) });
+}
+
+const nameOn = (axis, group, text) => (axis.kind === "tokens" ? tokenName(text, axis, group) : `\u2068${text}\u2069`);
 
 /** The largest size of some numbers; NaN is left out. */
 export const largestSize = (values) => values.reduce((most, value) => (Math.abs(value) > most ? Math.abs(value) : most), 0);

@@ -119,10 +119,12 @@ export const WORDS = {
   partsShown: ["those with more than twice an equal share ({weight})", "即超过均分（{weight}）两倍者"],
   lookedAt: ["\u201c{query}\u201d looks at \u201c{key}\u201d most: with {percent} of its attention.", "\u201c{query}\u201d看\u201c{key}\u201d最多：用了 {percent} 的注意力。"],
   seenByNobody: ["No word can look at \u201c{key}\u201d.", "没有词能看到\u201c{key}\u201d。"],
+  pieceOf: ["{piece} (of {word})", "{piece}（属于{word}）"],
   moreKeys: ["{count} more {weight}", "其余 {count} 个 {weight}"],
   looksAtTitle: ["\u201c{query}\u201d looks at", "\u201c{query}\u201d在看"],
   others: ["{count} more", "其余 {count} 个"],
   evenShare: ["shared equally among {count} {count:key|keys}, each would get {weight}", "若在 {count} 个键之间平均分配，各得 {weight}"],
+  evenSharePieces: ["shared equally among {count} words and pieces of words, each would get {weight}", "若在 {count} 个词和词的部分之间平均分配，各得 {weight}"],
   evenShareSeen: ["shared equally among the {count} {count:key|keys} that it sees, each would get {weight}", "若在它能看的 {count} 个键之间平均分配，各得 {weight}"],
   whatIsThis: ["What is this?", "这是什么？"],
   // --- the legend and the axes ---

@@ -47,7 +47,17 @@ test("an equal share is one of the record's visible keys, whatever columns are s
   const merged = tableOf(whole, { words: true }, { words: [0, 3] });
   assert.deepEqual([0, 1].map((column) => evenShareOf(merged, 0, column)), [0.75, 0.25]);
   assert.equal(evenShare(merged, 0), 0.25); // of each of its keys
-  assert.match(sayOfRow(merged, 0).shares, /equally among 4 keys, each would get 0\.25$/);
+  assert.match(sayOfRow(merged, 0).shares, /equally among 4 words and pieces of words, each would get 0\.25$/);
+});
+
+test("a piece of a word is named with its word, where words are not joined", () => {
+  const words = { words: [0, 3] };
+  const table = tableOf([[[0.1, 0.2, 0.3, 0.4], ...uniform(3, 4)]], {}, words);
+  const { text, shares } = sayOfRow(table, 0, 2);
+  assert.equal(plain(text), "\u201ct0 (of t0t1t2)\u201d gives 30 % of its attention to \u201ct2 (of t0t1t2)\u201d.");
+  assert.match(plain(shares), /t3 0\.40 · t2 \(of t0t1t2\) 0\.30/);
+  assert.equal(plain(table.columnName(2)), "\u201ct2\u201d (of \u201ct0t1t2\u201d)");
+  assert.doesNotMatch(sayOfRow(tableOf([uniform(4, 4)], { words: true }, words), 0).text, /of t0/);
 });
 
 test("a causal record without a mask shares among the keys that come before", () => {

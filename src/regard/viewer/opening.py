@@ -181,7 +181,8 @@ class _Row:
         even = ""
         if self.even is not None:
             count = round(1 / self.even)
-            key = "evenShareSeen" if count < len(self.record.keys) else "evenShare"
+            pieces = "evenSharePieces" if len(self.weights) < count else "evenShare"
+            key = "evenShareSeen" if count < len(self.record.keys) else pieces
             even = f" — {self._say(key, weight=short_weight(self.even), count=count)}"
         return f"{self.query} → {' · '.join(listed)}{even}"
 

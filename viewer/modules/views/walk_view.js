@@ -6,6 +6,7 @@ import { ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp, finiteRange, formatNumber } from "../numbers.js";
+import { clearestPair } from "../opening.js";
 import { divergingColor, inkOn, rampColor } from "../palette.js";
 import { normalizerName, plainNumber, Stations } from "../stations.js";
 import { PAIR_STEPS, StepsData } from "../steps_data.js";
@@ -111,9 +112,11 @@ export class WalkView extends View {
     this.made = this.walked = null;
   }
 
-  /** The pair whose calculation is shown. */
+  /** The pair whose calculation is shown: the chosen one, else the clearest of the head. */
   chosen(app) {
-    return app.state.kept && this.has(app, app.state.kept) ? app.state.kept : this.steps(app).pair;
+    const { entry, source = null, pair } = this.steps(app);
+    const clearest = clearestPair(app.records[source?.record ?? entry.record ?? -1], source?.head ?? entry.head);
+    return [app.state.kept, clearest].find((one) => one && this.has(app, one)) ?? pair;
   }
 
   stations(app) {
@@ -128,7 +131,7 @@ export class WalkView extends View {
     const next = record && app.records.find((one) => one.entry.layer === record.entry.layer + 1 && one.entry.kind === record.entry.kind && one.entry.text === record.entry.text);
     const canGo = next && (app.options.fetchSteps || app.steps.some((one) => one.belongsTo(next.number, one.entry.head)));
     return new Stations(this.calculation(app), this.chosen(app),
-      { heads: record?.heads ?? null, kind: record?.entry.kind, next: canGo ? { layer: next.entry.layer, record: next.number } : null }).all();
+      { heads: record?.heads ?? null, kind: record?.entry.kind, record, next: canGo ? { layer: next.entry.layer, record: next.number } : null }).all();
   }
 
   placeOf(stations, app) {
