@@ -58,7 +58,7 @@ button:hover:enabled { border-color: var(--muted); }
 .textlist[hidden] { display: none; }
 .textlist [role="option"] { flex: none; display: flex; gap: 8px; max-width: 208px; padding: 4px 8px; border: 1px solid transparent; border-radius: 6px;
   color: var(--muted); line-height: 18px; cursor: pointer; }
-.textlist bdi { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2; overflow: hidden; overflow-wrap: anywhere; }
+.textlist bdi { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 1; overflow: hidden; overflow-wrap: anywhere; }
 .textlist b { color: var(--text); font-weight: 650; }
 .textlist .number { font-variant-numeric: tabular-nums; }
 .textlist [role="option"]:hover { color: var(--text); border-color: var(--border); }

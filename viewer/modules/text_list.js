@@ -45,7 +45,10 @@ export function differing(texts) {
   const near = (texts.length * longest) ** 2 > MOST_PAIRED ? 1 : texts.length;
   return texts.map((text, number) => {
     const others = texts.map((other, place) => (place === number || Math.abs(place - number) > near ? [] : commonPlaces(text, other)));
-    const likeness = others.map((pairs, place) => (3 * pairs.length >= 2 * Math.max(text.length, texts[place].length) ? pairs.length : 0));
+    const likeness = others.map((pairs, place) => {
+      const most = Math.max(text.length, texts[place].length);
+      return pairs.length < most && 3 * pairs.length >= 2 * most ? pairs.length : 0;
+    });
     const best = likeness.indexOf(Math.max(...likeness));
     const same = new Set(likeness[best] ? others[best].map(([place]) => place) : text.keys());
     return text.map((_, place) => !same.has(place));

@@ -34,7 +34,8 @@ def _length(record: AttentionRecord) -> int:
     if record.visible is not None:
         seen = record.visible.reshape(-1, len(keys)).any(0)
     else:  # zeros alone make no padding
-        seen = (weights != 0).any((0, 1)) | [re.search("pad", token, re.IGNORECASE) is None for token in keys.tokens]
+        is_named = np.array([re.search("pad", token, re.IGNORECASE) is not None for token in keys.tokens], dtype=bool)
+        seen = (weights != 0).any((0, 1)) | ~is_named
     shown = np.flatnonzero(seen | ~np.array(special, dtype=bool)) if special else range(len(keys))
     return int(shown[-1]) + 1 if len(shown) else len(keys)
 
