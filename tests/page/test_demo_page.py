@@ -29,7 +29,7 @@ def test_the_demo_page_has_every_translation(written):
     text = place.read_text()
     payload = json.loads(text.split('id="input">')[1].split("</script>")[0])["payload"]
     assert place.name == "translations.html"
-    assert [words for _, words in payload["texts"]] == [f"{one.source} → {one.text}" for one in translations]
+    assert [words for _, words in payload["texts"]] == [f"{one.source} →" for one in translations if not one.text]
     assert len(payload["records"]) == len(payload["steps"]) == sum(bool(one.text) for one in translations)
     shown = [one for one in translations if one.text]
     for record, steps, translation in zip(payload["records"], payload["steps"], shown, strict=True):

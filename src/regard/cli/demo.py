@@ -120,7 +120,8 @@ def write_page(translator: "TrainedTranslator", translations: Sequence["Translat
 
     records, steps, texts = [], [], []
     for number, translation in enumerate(translations, start=1):
-        texts.append((str(number), f"{translation.source} → {translation.text}"))
+        if not translation.text:
+            texts.append((str(number), f"{translation.source} →"))
         for attention in translator.attentions(translation):
             name = f"{number}. {translation.text}"
             records.append(replace(attention.record(), name=name))
