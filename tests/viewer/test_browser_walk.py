@@ -228,3 +228,68 @@ def test_hostile_words_stay_text(show):
     assert shown.page.title() != "run"
     assert "onerror" in shown.station("input").inner_text()
     ElementTree.fromstring(shown.call("svg"))
+
+
+@pytest.fixture(scope="module")
+def translations():
+    """A model with two layers of two heads of its own text, causal and not, watched with what they computed from."""
+    torch.manual_seed(3)
+    model = models.LanguageModel(models.LanguageModelConfig(31, context=8, hidden=12, layers=2, heads=2)).eval()
+    with torch.no_grad(), regard.watch(model, keep=True) as seen:
+        model(torch.tensor([[3, 4, 5, 6, 3, 7]]))
+    return seen
+
+
+def test_every_kept_head_walks_at_the_pair_that_the_pattern_shows(show, numbers, translations):
+    words = ["the", "cat", "sat", "on", "the", "mat"]
+    view = View(translations, words, layer=1, head=0)
+    shown = show(view)
+    for record, head, row in ((1, 0, 5), (0, 1, 3), (1, 1, 4)):
+        shown.show("pattern", record=record, head=head, queries=[row])
+        shown.page.get_by_role("tab", name="Walk").click()
+        shown.settle()
+        weights = view.document.records[record].weights[head, row]
+        assert shown.call("state")["kept"] == {"row": row, "column": int(weights.argmax())}
+        assert shown.page.locator(".walk h2").inner_text() == f"layer {record}, head {head}"
+        found = [line.locator("td:not(.share)").last for line in shown.station("weights").locator("tbody tr").all()]
+        told = sorted(numbers(" ".join(cell.inner_text() for cell in found)), reverse=True)
+        expected = sorted((round(float(one), 4) for one in weights if one >= 5e-5), reverse=True)
+        assert told[: len(expected)] == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_head_that_the_file_does_not_carry_is_said_with_what_to_write(show, translations):
+    shown = show(View(translations, list("abcdef"), view="walk", layer=1, head=1, budget_bytes=4000))
+    assert shown.page.locator(".walk h2").inner_text() == "layer 1, head 1"
+    shown.page.get_by_label("Layer", exact=True).select_option("0")
+    shown.settle()
+    assert "steps=[(0, 1)]" in shown.page.locator(".sentence").inner_text()
+    assert "steps=[(0, 1)]" in shown.readout
+    shown.page.get_by_label("Layer", exact=True).select_option("1")
+    shown.settle()
+    assert shown.page.locator(".station .open").count() == 1
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (900, 800), (400, 860), (320, 640)])
+def test_strip_and_next_stay_in_view_and_one_card_is_open_at_each_station(show, width, height):
+    shown = show(View(documents.steps()[0]), size=(width, height), reduced_motion="reduce")
+    count = shown.page.locator(".strip button").count()
+    for place in range(count):
+        assert shown.page.locator(".station [aria-expanded=true].line").count() == 1
+        assert shown.page.locator(".station .open").count() == 1
+        assert shown.page.locator(f".station:nth-child({place + 1}) .open").count() == 1
+        for name in (".strip", ".steps-buttons .primary"):
+            box = shown.page.locator(name).bounding_box()
+            assert box["y"] >= 0, (place, name)
+            assert box["y"] + box["height"] <= height, (place, name)
+        card = shown.page.locator(".station.here").bounding_box()
+        strip = shown.page.locator(".strip").bounding_box()
+        assert strip["y"] + strip["height"] <= card["y"] + 1 < height, place
+        assert shown.page.evaluate(
+            """() => [...document.getElementById('viewer').shadowRoot.querySelectorAll('.walk, .walk *')].every(
+              (one) => one.getBoundingClientRect().right <= innerWidth + 1)"""
+        )
+        assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+        if place < count - 1:
+            shown.page.locator(".steps-buttons .primary").click()
+            shown.settle()
+            assert shown.page.locator(".station.here .says").text_content() == shown.readout

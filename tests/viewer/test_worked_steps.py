@@ -1,5 +1,7 @@
 """The record of a worked calculation has the numbers of the explanation."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ import torch
 import regard
 from regard import normalizers, scores
 from regard.errors import ArgumentError, KindError
-from regard.viewer import steps_record
+from regard.viewer import payload, steps_record
 
 
 def explanation(**options):
@@ -97,3 +99,26 @@ def test_worked_steps_refuse_wrong_arguments():
 def test_the_repr_of_a_record_counts_its_queries_and_keys():
     record = steps_record(regard.explain([1, 2], [[1, 0], [0, 1]]))
     assert repr(record) == "StepsRecord('head 0', 1 query, 2 keys)"
+
+
+def test_a_kept_watch_carries_the_numbers_of_heads_that_fit_the_opening_head_first():
+    model = torch.nn.TransformerEncoder(
+        torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True), 2, enable_nested_tensor=False
+    ).eval()
+    with torch.no_grad(), regard.watch(model, keep=True) as watched:
+        model(torch.randn(1, 5, 8))
+
+    def heads(**options):
+        content = regard.View(watched, list("abcde"), **options).payload()
+        used = [len(json.dumps(one)) for one in content["steps"] if one["queries"] is None]
+        return [(one["record"], one["head"]) for one in content["steps"]], sum(used)
+
+    assert sorted(heads()[0]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert heads(layer=1, head=1)[0][0] == (1, 1)
+    assert heads(steps=[(1, 0)])[0].count((1, 0)) == 1
+    chosen, used = heads(layer=1, head=1, budget_bytes=4000)
+    assert chosen[0] == (1, 1)
+    assert len(chosen) < 4
+    assert used <= 2400
+    assert heads(budget_bytes=0) == ([], 0)
+    assert payload(regard.View(watched, list("abcde")).document)["steps"] == []

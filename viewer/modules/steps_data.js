@@ -1,7 +1,8 @@
 // @ts-check
 
-import { decodeNumbers } from "./decoding.js";
+import { decodeBits, decodeNumbers } from "./decoding.js";
 import { say } from "./language.js";
+import { normalized } from "./normalizers.js";
 
 /** The steps of a calculation that have a number for each pair, in their order. */
 export const PAIR_STEPS = ["scores", "scaled", "capped", "biased", "masked", "weights"];
@@ -30,7 +31,7 @@ export class StepsData {
     this.entry = entry;
     this.rows = entry.queries.length;
     this.columns = entry.keys.length;
-    this.names = Object.keys(entry.matrices);
+    this.names = [...Object.keys(entry.matrices), ...(entry.derived ?? [])];
     this.matrices = {};
     /** @type {{sources: any[], query: Float64Array|Float32Array, key: Float64Array|Float32Array}|null} */
     this.parts = null; // what wrote the parts of each scaled score, by source, query and key
@@ -56,7 +57,8 @@ export class StepsData {
         this.error = String(/** @type {any} */ (error)?.message ?? error);
       }
     }
-    for (const name of this.names) this.matrices[name] = await decodeNumbers(this.entry.matrices[name]);
+    for (const name of Object.keys(this.entry.matrices)) this.matrices[name] = await decodeNumbers(this.entry.matrices[name]);
+    if (this.entry.derived) this.derive(this.entry.visible ? await decodeBits(this.entry.visible) : null);
     const { parts } = this.entry;
     if (parts) this.parts = { sources: parts.sources, query: await decodeNumbers(parts.query), key: await decodeNumbers(parts.key) };
     if (this.error === null && !(this.rows && this.columns)) this.error = say("walk_nothing");
@@ -65,6 +67,32 @@ export class StepsData {
     this.isShared = this.findShared();
     this.pair = this.findPair();
     this.decoded = true;
+  }
+
+  /** Computes the numbers that the payload leaves to the viewer, as the model does; visible: which pairs the mask shows. */
+  derive(visible) {
+    const { rows, columns, matrices, entry } = this;
+    const { derived, scale, cap, parameters } = entry;
+    const pairs = (name, value) => { if (derived.includes(name)) matrices[name] = Float64Array.from({ length: rows * columns }, (_, pair) => value(pair)); };
+    const sum = (count, term) => { let all = 0; for (let place = 0; place < count; place += 1) all += term(place); return all; };
+    const at = (names, pair) => matrices[names.find((name) => matrices[name])][pair];
+    pairs("scores", (pair) => sum(this.columnsOf("query"), (place) => this.at("query", Math.floor(pair / columns), place) * this.at("key", pair % columns, place)));
+    pairs("scaled", (pair) => matrices.scores[pair] * scale);
+    pairs("capped", (pair) => cap * Math.tanh(matrices.scaled[pair] / cap));
+    const before = ["biased", "capped", "scaled", "scores"];
+    pairs("masked", (pair) => (visible?.[pair] === 0 ? -Infinity : at(before, pair)));
+    if (derived.includes("weights")) {
+      const scores = matrices.masked ?? matrices[/** @type {string} */ (before.find((name) => matrices[name]))];
+      matrices.weights = new Float64Array(rows * columns);
+      for (let row = 0; row < rows; row += 1) {
+        const tempered = Float64Array.from(scores.subarray(row * columns, (row + 1) * columns), (score) => score / (parameters.temperature ?? 1));
+        matrices.weights.set(normalized(entry.normalizer, tempered, parameters).weights, row * columns);
+      }
+    }
+    if (!derived.includes("output")) return;
+    const dim = this.columnsOf("value");
+    const part = (row, key, place) => { const weight = this.at("weights", row, key); return weight === 0 ? 0 : weight * this.at("value", key, place); };
+    matrices.output = Float64Array.from({ length: rows * dim }, (_, cell) => sum(columns, (key) => part(Math.floor(cell / dim), key, cell % dim)));
   }
 
   /** Whether keys and values are one list for each word, before the score itself projects a key. */
@@ -105,7 +133,8 @@ export class StepsData {
   }
 
   columnsOf(name) {
-    return this.entry.matrices[name].shape[1];
+    const { matrices } = this.entry;
+    return matrices[name]?.shape[1] ?? (name === "output" ? matrices.value.shape[1] : this.columns);
   }
 
   has(name) {

@@ -74,7 +74,9 @@ export class Viewer {
     this.payload = payload;
     const axes = payload.axes.map((entry) => new Axis(entry));
     this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks, payload.records));
-    this.steps = payload.steps.map((entry) => new StepsData(entry));
+    const labels = (axis) => Array.from({ length: axis.length }, (_, position) => axis.text(position));
+    this.steps = payload.steps.map((entry) => new StepsData(entry.queries ? entry
+      : { ...entry, queries: labels(this.records[entry.record].queries), keys: labels(this.records[entry.record].keys) }));
     this.grids = (payload.grids ?? []).map((entry) => new HeadGrid(entry));
     this.player.stop();
     this.tables.forget();
@@ -244,6 +246,7 @@ export class Viewer {
   turnTo(view, selection) {
     const { state } = this;
     if (state.view !== view.name) {
+      view.enter(this);
       this.player.stop();
       state.zoom = 1;
       this.frame.scroller.scrollTo(0, 0);

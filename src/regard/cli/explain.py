@@ -129,6 +129,8 @@ class DisplayOptions:
     """Draw every step into this .png, .svg or .pdf."""
     dpi: float = 150.0
     """Pixels an inch of a .png."""
+    html: Path | None = None
+    """Write the calculation, to be walked through step by step in a browser, into this .html file."""
     json: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None
     """Write every step into this file; - prints it instead of the tables."""
 
@@ -169,7 +171,7 @@ def command(
         from regard.data.text.words import sentence_words
 
         words, note = (None, "") if sentence is None else sentence_words(sentence)
-        _show(_explained(words, matrices, source, attention, display), display)
+        _show(_explained(words, matrices, source, attention, display), display, sentence)
         if words is not None and note:
             # After the tables, which move what is above them out of sight.
             print(f"{counted(len(words), 'word')} in the sentence: {note}", file=sys.stderr)
@@ -324,7 +326,7 @@ def _labels(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split("," if "," in text else None)]
 
 
-def _show(explanation: "Explanation", display: DisplayOptions) -> None:
+def _show(explanation: "Explanation", display: DisplayOptions, sentence: str | None) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -338,6 +340,7 @@ def _show(explanation: "Explanation", display: DisplayOptions) -> None:
         ),
         display,
     )  # fmt: skip
+    walk = _saved_walk(explanation, head or 0, display, sentence)
     if display.json != Path("-"):
         explanation.print(display.steps, head=head, decimals=display.decimals)
         if heads > 1 and head is not None:
@@ -346,6 +349,21 @@ def _show(explanation: "Explanation", display: DisplayOptions) -> None:
             arithmetic = explanation.arithmetic(display.row, head=head or 0, decimals=display.decimals)
             Console().print(Text(arithmetic), soft_wrap=True)
     _write(explanation.to_json(), picture, display)
+    if walk is not None:
+        print(f"walk: {walk}", file=sys.stderr)
+
+
+def _saved_walk(explanation: "Explanation", head: int, display: DisplayOptions, sentence: str | None) -> Path | None:
+    """Writes the page of the calculation, which opens on a head, before tables are printed; its path."""
+    if display.html is None:
+        return None
+    if display.html.suffix.lower() != ".html":
+        raise ArgumentError(f"--html must end in .html; it is {str(display.html)!r}")
+    from regard.viewer import View
+
+    with options_named({"path": "--html"}):
+        title = display.title or sentence or "attention, step by step"
+        return View(explanation, title=title, view="walk", head=head).save(display.html)
 
 
 def _saved(draw: "Callable[[], Figure]", display: DisplayOptions) -> Path | None:

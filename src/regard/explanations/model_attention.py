@@ -64,8 +64,9 @@ class ModelAttention:
             visible = (visible[0] if bool((visible == visible[:1]).all()) else visible).numpy()
             visible = None if visible.all() else visible
         return AttentionRecord(
-            self.name, self.layer, self.kind, self.queries, self.keys, weights.float().cpu().numpy(), visible
-        )
+            self.name, self.layer, self.kind, self.queries, self.keys, weights.float().cpu().numpy(), visible,
+            worked=self.steps,
+        )  # fmt: skip
 
     def steps(self, head: int) -> StepsRecord:
         """Returns the worked calculation of a head, from 0; raises ArgumentError if there is no such head."""

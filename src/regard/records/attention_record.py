@@ -6,7 +6,7 @@ A `TileSource` stands for weights that are not stored as one matrix: it computes
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal, Protocol, get_args
@@ -161,6 +161,7 @@ class AttentionRecord:
         head_numbers: the number of each head in the model, where the record has some of its heads alone, as of
             ``watch(model, heads=[1, 11])``; None: 0, 1, …
         padding: how many positions of padding at the end of the text the record leaves out.
+        worked: returns the worked calculation of a head, a `StepsRecord`, by its position; None: it is unknown.
 
     Raises:
         ShapeError: shapes that do not match the axes.
@@ -196,6 +197,7 @@ class AttentionRecord:
     signed: bool = False
     head_numbers: tuple[int, ...] | None = None
     padding: int = 0
+    worked: Callable[[int], Any] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):

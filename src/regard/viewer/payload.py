@@ -23,6 +23,7 @@ from regard.records import (
     TokenAxis,
 )
 from regard.records.axis import special_by_name
+from regard.viewer.carried_steps import carried_steps
 from regard.viewer.clarity import found_openings, head_openings
 from regard.viewer.encoding import packed, packed_bits, packed_codes, packed_numbers
 from regard.viewer.overview import carried_whole, overview_payloads
@@ -39,7 +40,9 @@ MOST_RATE, MOST_SAMPLES = 16_000, 2**20
 """The sizes of the largest image, spectrogram and sound of an axis; larger ones are reduced to block means."""
 
 
-def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]:
+def payload(
+    document: Document, *, budget_bytes: int = BUDGET, walk_from: tuple[int, int] | None = None
+) -> dict[str, Any]:
     """Returns everything that the viewer shows of a document, ready for JSON.
 
     Records are carried whole as 8-bit square roots (an error of at most 0.004 of the largest weight, or of 1); exact
@@ -47,9 +50,16 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
     large for that carry pooled maps and some exact tiles. The viewer marks the weights that are exact. Measures with a
     number for each key are carried with records that are carried whole, those with one for each pair while they fit.
 
+    Worked calculations of the document are carried with all their numbers. Those of other heads, where the records have
+    them (after ``watch(keep=True)``, or of a trained run), follow as queries, keys and values in float32, while they
+    fit into half of the budget.
+
     Args:
         document: the document.
-        budget_bytes: see above; at least 0. With 0, no weight is exact.
+        budget_bytes: see above; at least 0. With 0, no weight is exact, and no head has a calculation unless the
+            document has it.
+        walk_from: the index of a record and the position of a head in it, whose calculation is carried first; None:
+            only the document's own calculations are carried.
 
     Returns:
         the entries ``format``, ``title``, ``texts``, ``axes``, ``masks``, ``records``, ``steps``, ``grids`` and
@@ -80,6 +90,12 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
     for entry, text in zip(entries, document.text_numbers or (), strict=False):
         entry["text"] = text
     left = budget_bytes - sum(len(entry["codes"]["data"]) for entry in entries if entry["codes"])
+    steps = [_steps(one, document.records) for one in document.steps]
+    if walk_from is not None:
+        own = {(one["record"], one["head"]) for one in steps}
+        for number, head, one, numbers in carried_steps(document.records, own, walk_from, budget_bytes // 2):
+            steps.append(_settings(one, number, head) | {"queries": None, "keys": None, "parts": None} | numbers)
+            left -= sum(len(matrix["data"]) for matrix in numbers["matrices"].values())
     for number in sorted(whole):
         left -= _add_exact(entries[number], document.records[number], left)
     for number in sorted(whole):
@@ -97,7 +113,7 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
         "axes": axes.entries,
         "masks": masks.entries,
         "records": entries,
-        "steps": [_steps(steps, document.records) for steps in document.steps],
+        "steps": steps,
         "grids": [_grid_numbers(grid) for grid in document.grids],
         "budget": budget_bytes,
     }
@@ -177,11 +193,22 @@ def _steps(steps: StepsRecord, records: Sequence[AttentionRecord]) -> dict[str, 
     of_head = [number for number, one in enumerate(records) if (one.name, one.layer) == (steps.attention, steps.layer)]
     # Of several texts the one with the tokens of the calculation, which may have padding at its end.
     of_head.sort(key=lambda number: records[number].keys.labels != steps.key_labels[: len(records[number].keys)])
+    number = next(iter(of_head), None) if steps.attention is not None else None
+    return _settings(steps, number, steps.head) | {
+        "queries": list(steps.query_labels),
+        "keys": list(steps.key_labels),
+        "matrices": {name: packed_numbers(matrix, "<f8") for name, matrix in steps.matrices.items()},
+        "parts": None if steps.parts is None else _parts(steps.parts),
+    }
+
+
+def _settings(steps: StepsRecord, number: int | None, head: int | None) -> dict[str, Any]:
+    """Returns the entries of a calculation besides its numbers and labels, as those of a head of a record."""
     return {
         "name": steps.name,
         "layer": steps.layer,
-        "head": steps.head,
-        "record": next(iter(of_head), None) if steps.attention is not None else None,
+        "head": head,
+        "record": number,
         "score": steps.score,
         "comparison": steps.comparison,
         "scale": steps.scale,
@@ -189,10 +216,6 @@ def _steps(steps: StepsRecord, records: Sequence[AttentionRecord]) -> dict[str, 
         "function": steps.function,
         "normalizer": steps.normalizer,
         "parameters": dict(steps.parameters),
-        "queries": list(steps.query_labels),
-        "keys": list(steps.key_labels),
-        "matrices": {name: packed_numbers(matrix, "<f8") for name, matrix in steps.matrices.items()},
-        "parts": None if steps.parts is None else _parts(steps.parts),
     }
 
 

@@ -57,7 +57,7 @@ def figure(document: Document, view: str, layer: int = 0, head: int | None = Non
     if view == "difference":
         raise ArgumentError("a difference is drawn by the viewer alone; save it as .html, or choose another view")
     if view == "walk":
-        return _steps(document)
+        return _steps(document, layer, head)
     if view == "numbers":
         return head_grid(document.grids, document.title)
     if view == "grid":
@@ -347,9 +347,9 @@ def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
     return sheet
 
 
-def _steps(document: Document) -> Figure:
-    """Draws every matrix of the first worked calculation, with all its numbers."""
-    steps = document.steps[0]
+def _steps(document: Document, layer: int, head: int | None) -> Figure:
+    """Draws every matrix of the first worked calculation, with all its numbers; without one, that of a record's head."""
+    steps = document.steps[0] if document.steps else document.records[layer].worked(head or 0)
     keyed: dict[str, Sequence[str]] = {"key": steps.key_labels, "value": steps.key_labels}
     panels = []
     for name, matrix in steps.matrices.items():

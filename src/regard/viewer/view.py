@@ -17,9 +17,11 @@ from regard.names.missing_names import hinted
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
 from regard.records.axis import is_whole_number
 from regard.records.html_document import iframe
+from regard.viewer.carried_steps import can_walk
 from regard.viewer.contents import TokenLabels, as_document
 from regard.viewer.html_file import html_page
 from regard.viewer.overview import carried_whole
+from regard.viewer.opening import opening
 from regard.viewer.payload import BUDGET, payload
 from regard.watching import HeadStatistics, Survey
 
@@ -157,8 +159,14 @@ class View:
     def payload(self) -> dict[str, Any]:
         """Returns the payload of the viewer's module, ready for JSON; computed once."""
         if self._payload is None:
-            self._payload = payload(self.document, budget_bytes=self.budget_bytes)
+            found = opening(self.document, self.layer, self._position) if self._walks else None
+            first = (self.layer or 0, self._position or 0) if found is None else (found.record, found.head or 0)
+            self._payload = payload(self.document, budget_bytes=self.budget_bytes, walk_from=first)
         return self._payload
+
+    @property
+    def _walks(self) -> bool:
+        return any(map(can_walk, self.document.records))
 
     def options(self) -> dict[str, Any]:
         """Returns the options of the module's ``mount`` for this view."""
@@ -167,6 +175,8 @@ class View:
             selection["head"] = self._position
         if self.layer is not None and self.document.records:
             selection["record"] = self.layer
+        if self.head is not None and not self.document.records:
+            selection["steps"] = [one.head for one in self.document.steps].index(self._position)
         return {"view": self.view, "theme": self.theme, "language": self.language or "auto", "selection": selection}
 
     @property
@@ -243,7 +253,7 @@ def views_of(document: Document) -> list[str]:
         "grid": len(document.records) > 1 or any(record.heads > 1 for record in document.records),
         "words": TokenAxis in kinds,
         "long": len(whole) < len(document.records),
-        "walk": bool(document.steps),
+        "walk": bool(document.steps) or any(map(can_walk, document.records)),
         "numbers": bool(document.grids),
         "difference": _can_differ(records),
     }
@@ -272,12 +282,17 @@ def _check_selection(document: Document, layer: Any, head: Any) -> None:
         raise ArgumentError(f"layer must be the position of a record, from 0 to {count - 1}; it is {layer!r}")
     if head is None or (isinstance(head, str) and head == "mean"):
         return
-    numbers = document.records[layer or 0].numbers_of_heads if document.records else (0,)
+    numbers = document.records[layer or 0].numbers_of_heads if document.records else _heads_of_steps(document)
     if not is_whole_number(head) or int(head) not in numbers:
         known = f"from 0 to {len(numbers) - 1}"
         if numbers != tuple(range(len(numbers))):
             known = f"one of the recorded heads {', '.join(map(str, numbers))}"
         raise ArgumentError(f'head must be {known}, "mean", or None; it is {head!r}')
+
+
+def _heads_of_steps(document: Document) -> tuple[int, ...]:
+    """Returns the heads of the worked calculations."""
+    return tuple(one.head for one in document.steps if one.head is not None)
 
 
 def with_survey(document: Document, survey: Survey | Iterable[HeadStatistics]) -> Document:

@@ -81,7 +81,20 @@ def _shown(calls: Sequence[AttentionCall], row: int) -> list[tuple[AttentionCall
 def _with_steps(
     document: Document, shown: Sequence[tuple[AttentionCall, int]], steps: Sequence[tuple[int, int]]
 ) -> Document:
-    return replace(document, steps=tuple(_worked(*pair, document.records, shown) for pair in steps))
+    worked = tuple(_worked(*pair, document.records, shown) for pair in steps)
+    records = tuple(_walkable(number, document.records, shown) for number in range(len(document.records)))
+    return replace(document, steps=worked, records=records)
+
+
+def _walkable(
+    number: int, records: Sequence[AttentionRecord], shown: Sequence[tuple[AttentionCall, int]]
+) -> AttentionRecord:
+    """Returns a record with the calculations of its heads, if its call stores their tensors."""
+    record, (call, row) = records[number], shown[number]
+    if call.tiles is None or not isinstance(call.tiles[row], ProblemTiles):
+        return record
+    heads = record.numbers_of_heads
+    return replace(record, worked=lambda head: _worked(number, heads[head], records, shown))
 
 
 def _worked(

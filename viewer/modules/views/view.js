@@ -51,6 +51,9 @@ export class View {
     return /** @type {{width: number, height: number, draw: (pen: any) => void}|null} */ (null);
   }
 
+  /** Takes over what the view before it shows, which is still that of the state. */
+  enter(_app) {}
+
   /** Makes the state fit the view. */
   settle(_app) {}
 

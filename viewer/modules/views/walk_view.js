@@ -8,6 +8,7 @@ import { fitText, textWidth } from "../lettering.js";
 import { clamp, finiteRange, formatNumber } from "../numbers.js";
 import { clearestPair } from "../opening.js";
 import { divergingColor, inkOn, rampColor } from "../palette.js";
+import { featured, spokenTable } from "../sentence.js";
 import { normalizerName, plainNumber, Stations } from "../stations.js";
 import { PAIR_STEPS, StepsData } from "../steps_data.js";
 import { MASKED, MISSING } from "../table.js";
@@ -73,8 +74,34 @@ export class WalkView extends View {
       const place = found >= 0 ? found : steps.length;
       steps[place] = this.fetched(app, state.record, head);
       Object.assign(state, { steps: place, head });
-    } else if (usable) Object.assign(state, { steps: found, head });
-    else this.follow(app);
+    } else if (usable || found >= 0) Object.assign(state, { steps: found, head });
+    else if (this.ofRecords(app) && records[state.record]) {
+      steps.push(this.absent(app, state.record, head));
+      Object.assign(state, { steps: steps.length - 1, head });
+    } else this.follow(app);
+  }
+
+  /** What stands for the calculation of a head whose numbers the payload does not have. */
+  absent(app, record, head) {
+    const name = this.nameOf(app, { entry: { record, head } });
+    const { heads } = app.records[record];
+    const numbers = { record, head: heads ? app.records[record].headNumber(head) : head };
+    return new StepsData(null, { record, head, name, ask: () => Promise.reject(new Error(say("walk_absent", { name, ...numbers }))) });
+  }
+
+  /** The pair that the view before it speaks of, and of its words the tokens with the largest weight. */
+  enter(app) {
+    const spoken = app.ready && app.view?.ofTables ? featured(app) : null;
+    const table = spoken && spokenTable(app);
+    if (!table) return;
+    const [rows, columns] = [table.rowGroups[spoken.row], table.columnGroups[spoken.column]];
+    const single = app.table(app.state.head, app.record, { ...app.state, words: false, hideSpecial: false });
+    app.state.kept = { row: rows[0], column: columns[0] };
+    for (let row = rows[0]; row < rows[1]; row += 1) {
+      for (let column = columns[0]; column < columns[1]; column += 1) {
+        if (single.value(row, column) > single.value(app.state.kept.row, app.state.kept.column)) app.state.kept = { row, column };
+      }
+    }
   }
 
   /** The calculation of a head that a server gives. */
@@ -175,8 +202,10 @@ export class WalkView extends View {
     style.setProperty("--asks", app.theme.heads[0]);
     style.setProperty("--answers", app.theme.heads[1]);
     Object.assign(this.panel, { name: this.nameOf(app, steps), isChosen: this.ofRecords(app) });
-    this.panel.carried = app.options.fetchSteps || !app.records.length ? ""
-      : say("walk_carried", { names: app.steps.slice(0, 4).map((one) => this.nameOf(app, one)).join(" \u00b7 ") + (app.steps.length > 4 ? " \u2026" : "") });
+    const carried = app.steps.filter((one) => one.source === null);
+    const all = app.records.reduce((sum, record) => sum + record.heads, 0);
+    this.panel.carried = app.options.fetchSteps || !app.records.length || carried.length === all ? "" : carried.length > 4 ? say("walk_carried_count", { count: carried.length, all })
+      : say("walk_carried", { names: carried.map((one) => this.nameOf(app, one)).join(" \u00b7 ") });
     this.panel.show(this.calculation(app), pair, stations, this.placeOf(stations, app), app.theme);
   }
 
