@@ -348,7 +348,7 @@ def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
 
 
 def _steps(document: Document, layer: int, head: int | None) -> Figure:
-    """Draws every matrix of the first worked calculation, with all its numbers; without one, that of a record's head."""
+    """Draws every matrix of the first worked calculation, or of a record's head, with all its numbers."""
     steps = document.steps[0] if document.steps else document.records[layer].worked(head or 0)
     keyed: dict[str, Sequence[str]] = {"key": steps.key_labels, "value": steps.key_labels}
     panels = []
