@@ -88,9 +88,7 @@ def _numbers(steps: StepsRecord, record: AttentionRecord) -> dict[str, Any]:
     matrices |= {name: matrices[name][:, : sides["key"]] for name in PAIR_STEPS if name in matrices}
     masked = matrices.get("masked")
     return {
-        "matrices": {
-            name: packed_numbers(matrix, "<f4") for name, matrix in matrices.items() if name not in names
-        },
+        "matrices": {name: packed_numbers(matrix, "<f4") for name, matrix in matrices.items() if name not in names},
         "derived": names,
         "visible": None if masked is None else packed_bits(masked != -np.inf),
     }

@@ -20,8 +20,8 @@ from regard.records.html_document import iframe
 from regard.viewer.carried_steps import can_walk
 from regard.viewer.contents import TokenLabels, as_document
 from regard.viewer.html_file import html_page
-from regard.viewer.overview import carried_whole
 from regard.viewer.opening import opening
+from regard.viewer.overview import carried_whole
 from regard.viewer.payload import BUDGET, payload
 from regard.watching import HeadStatistics, Survey
 
