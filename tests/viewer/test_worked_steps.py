@@ -81,7 +81,7 @@ def test_steps_of_what_was_watched():
     (steps,) = view.document.steps
     np.testing.assert_array_equal(steps.matrices["weights"].astype(np.float32), view.document.records[0].weights[1])
     np.testing.assert_allclose(steps.matrices["weights"] @ steps.matrices["value"], steps.matrices["output"], atol=1e-6)
-    assert [entry["record"] for entry in view.payload()["steps"]] == [0]
+    assert [(entry["record"], entry["head"]) for entry in view.payload()["steps"]] == [(0, 1), (0, 0)]
     for wrong in ([(1, 0)], [(0, 2)]):
         with pytest.raises(ArgumentError, match="layer from 0"):
             regard.View(watched, list("abcde"), steps=wrong)
