@@ -123,8 +123,8 @@ def test_json_that_cannot_be_written_is_one_error_and_keeps_the_old_file(tmp_pat
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
 
 
-def test_draws_one_panel_a_step():
-    figure = full().figure(batch=1, head=2)
+def test_draws_one_panel_for_each_chosen_step():
+    figure = full().figure(full().step_names, batch=1, head=2)
     written = [text.get_text() for text in figure.texts]
     places = [
         next(place for place, text in enumerate(written) if text.startswith(f"{number}  {name.replace('_', ' ')}"))

@@ -125,7 +125,7 @@ def test_units_are_in_tables_pictures_arithmetic_and_json():
     record = {step["name"].replace(" ", "_"): step["values"] for step in json.loads(steps.to_json())["steps"]}
     assert [name for name in record if name in names] == names
     assert record["unit_weights"] == [[1, -2]]
-    written = [text.get_text() for text in steps.figure().texts]
+    written = [text.get_text() for text in steps.figure(steps.step_names).texts]
     assert [text for text in written if text[:1] in "4567" and text[1:3] == "  "] == [
         "4  sum", "5  tanh", "6  unit weights", "7  scores"
     ]  # fmt: skip

@@ -14,7 +14,7 @@ from regard.explanations.arithmetic import QueryArithmetic
 from regard.explanations.layers import Layer
 from regard.explanations.matrix_texts import html_tables
 from regard.explanations.settings import Settings
-from regard.explanations.step import Step, plain_name, step_figure, steps_json
+from regard.explanations.step import Step, plain_name, step_colors, step_figure, steps_json
 from regard.files.atomic import write_atomically
 from regard.scores.score import PairUnits
 from regard.shapes.checks import whole_number
@@ -102,8 +102,8 @@ class Explanation:
         >>> steps.to_json("steps.json")[:35]
         '{"steps": [{"name": "query", "note"'
         >>> figure = steps.figure(title="two words")
-        >>> len(figure.axes)  # a panel for each step
-        9
+        >>> "softmax" in [text.get_text() for text in figure.axes[0].texts]
+        True
         >>> steps.print("weights")
         1. weights [2×2]: normalized over the keys
         ...
@@ -464,17 +464,22 @@ class Explanation:
         title: str | None = None,
         color_map: str | Mapping[str, str] | None = None,
         transposed: bool = False,
+        width: float | None = None,
     ) -> "Figure":
-        """Draws annotated heatmaps, one panel a step in the order of the calculation, every cell with its number.
+        """Draws the calculation as a flow from left to right, or chosen steps as annotated heatmaps.
 
-        ``figure("weights", color_map="Oranges")`` is one heat map.
+        The flow traces one pair of words: the one with the largest weight between different words. Of more than eight
+        rows or columns the others are counted. ``figure("weights", color_map="Oranges")`` is one heat map.
 
         Args:
-            steps, batch, head: as for `matrix_steps`.
+            steps, batch, head: as for `matrix_steps`. With steps, or with all batch rows or heads, each step has a
+                panel in the order of the calculation, every cell with its number.
             title: over the whole picture.
-            color_map: of matplotlib for all panels, or for each step by name, ``{"key": "Oranges"}``; None: blue for
+            color_map: of matplotlib for all steps, or for each step by name, ``{"key": "Oranges"}``; None: blue for
                 more, and red for less than 0.
-            transposed: whether to draw vectors as columns: a query, a key or a value for each column.
+            transposed: whether to draw panels whose vectors are columns: a query, a key or a value for each column.
+            width: the inches that a flow should not exceed, such as 7 for a paper: scores and output are then below.
+                None: beside or below, whichever is larger on a slide.
 
         Returns:
             A figure of matplotlib.
@@ -482,14 +487,36 @@ class Explanation:
         Raises:
             MissingPartError: matplotlib is not installed.
             UnknownNameError: there is no such step or colour map.
-            ArgumentError: there is no such batch row or head.
+            ArgumentError: there is no such batch row or head, or the width is not positive.
         """
         if isinstance(color_map, Mapping):
             color_map = {self._name(name): color for name, color in color_map.items()}
+        if width is not None and not width > 0:
+            raise ArgumentError(f"width must be a positive number of inches; it is {width!r}")
         drawn = self.matrix_steps(steps, batch=batch, head=head)
+        is_whole = steps is None and not transposed and all(step.matrix.numel() for step in drawn)
+        if is_whole and batch is not None and head is not None:
+            return self._flow_figure(batch, head, title=title, width=width, colors=step_colors(drawn, color_map))
         return step_figure(
             [step.transposed() for step in drawn] if transposed else drawn, title=title, color_map=color_map
         )
+
+    def _flow_figure(
+        self, batch: int, head: int, *, title: str | None, width: float | None, colors: Mapping[str, str | None]
+    ) -> "Figure":
+        from regard.explanations.flow import FlowOfSteps
+        from regard.pictures.calculation_flow import calculation_flow
+
+        named = self
+        if self.one_input and self.key_labels is None:
+            # One name for a row that asks and is looked at.
+            named = self.labelled(None, _numbered("x", self.key.shape[-2]))
+        flow = FlowOfSteps(
+            named.matrix_steps(batch=batch, head=head), head, self._sizes[1], self.one_input, self.projected,
+            [] if self.units is None else [(step.name, step.note) for step in self.units.steps],
+            {} if self.settings is None else self.settings.of_head(batch, head), colors,
+        )  # fmt: skip
+        return calculation_flow(flow.flow(), title=title, width=width)
 
     def to_json(
         self,

@@ -66,10 +66,7 @@ def step_figure(
     """
     from regard.pictures import Panel, calculation
 
-    if isinstance(color_map, Mapping):
-        colors = {plain_name(name): color for name, color in color_map.items()}
-    else:
-        colors = dict.fromkeys((plain_name(step.name) for step in steps), color_map)
+    colors = step_colors(steps, color_map)
     return calculation(
         [
             Panel(
@@ -81,6 +78,13 @@ def step_figure(
         ],
         title=title,
     )  # fmt: skip
+
+
+def step_colors(steps: Iterable[Step], color_map: str | Mapping[str, str] | None) -> dict[str, str | None]:
+    """Returns the colour map of each step that has one of its own, by `plain_name`."""
+    if isinstance(color_map, Mapping):
+        return {plain_name(name): color for name, color in color_map.items()}
+    return dict.fromkeys((plain_name(step.name) for step in steps), color_map)
 
 
 def steps_json(steps: Iterable[Step]) -> str:

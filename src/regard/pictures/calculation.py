@@ -224,7 +224,7 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
     else:
         cell_width, cell_height = (min(0.2, LARGEST_BARE_SIDE / count) for count in (columns, rows))
 
-    image = draw_cells(axes, block.matrix, **_colors(block))
+    image = draw_cells(axes, block.matrix, **panel_colors(block.panel, block.matrix))
     # Labels that would overlap are thinned out.
     row_step, column_step = (max(1, int(np.ceil(0.14 / size))) for size in (cell_height, cell_width))
     axes.tick_params(length=0, pad=3, labelsize=8.5)
@@ -263,20 +263,25 @@ def _draw_scale(block: _Block, image: AxesImage) -> None:
     block.scale_width = SCALE_GAP + SCALE_WIDTH + 0.28 + widest
 
 
-def _colors(block: _Block) -> dict[str, Any]:
-    """Returns the colour map of a panel and the values of its ends."""
-    finite = block.matrix[np.isfinite(block.matrix)]
+def panel_colors(panel: Panel, matrix: Matrix, *, signed: bool = False) -> dict[str, Any]:
+    """Returns the colour map of a panel and the values of its ends.
+
+    Args:
+        matrix: that of the panel, as an array.
+        signed: whether numbers that are no weights have the colours of signs even if none is negative.
+    """
+    finite = matrix[np.isfinite(matrix)]
     low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
-    if block.panel.kind == "table":
+    if panel.kind == "table":
         return {"colors": "Greys", "low": 2 * abs(high) + 1.0, "high": 2 * abs(high) + 2.0}
-    if block.panel.kind == "weights" and low == 0.0:
+    if panel.kind == "weights" and low == 0.0:
         # As in `weight_scale`: weights that differ little look alike.
-        high = max(high, min(1.0, LEAST_END / block.matrix.shape[1]))
-        return {"colors": block.panel.color_map or "amount", "low": 0.0, "high": high}
-    if low < 0:
-        end = max(-low, high)
-        return {"colors": block.panel.color_map or "sign", "low": -end, "high": end}
-    return {"colors": block.panel.color_map or "amount", "low": 0.0, "high": high or 1.0}
+        high = max(high, min(1.0, LEAST_END / matrix.shape[1]))
+        return {"colors": panel.color_map or "amount", "low": 0.0, "high": high}
+    if low < 0 or signed:
+        end = max(-low, high) or 1.0
+        return {"colors": panel.color_map or "sign", "low": -end, "high": end}
+    return {"colors": panel.color_map or "amount", "low": 0.0, "high": high or 1.0}
 
 
 def _line_height(line: list[_Block]) -> float:

@@ -1,0 +1,220 @@
+"""The picture of a calculation is a flow: each matrix once, operations between them, one pair traced through all."""
+
+import itertools
+import re
+
+import pytest
+import torch
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
+
+import regard
+from regard import scores
+from regard.cli.attention_options import make_score
+from regard.errors import ArgumentError
+from regard.palette import ACCENT, HEAD_HUES
+from regard.pictures import save
+from regard.pictures.calculation_flow import shown_indices
+
+WORDS = ["This", "is", "book"]
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def projected(length=3, dim=5, size=3, heads=1, **options):
+    weights = {f"w_{name}": numbers(dim, size * heads, seed=k) for k, name in enumerate(("query", "key", "value"))}
+    return regard.explain(numbers(length, dim, seed=9), heads=heads, **weights, **options)
+
+
+def scored(name):
+    options = {"scale": None, "cap": None, "weight": None, "seed": 0}
+    query, key, value = numbers(3, 4), numbers(5, 4, seed=1), numbers(5, 2, seed=2)
+    score = make_score(name, 4, 4, 5, **options)
+    return regard.explain(query.float(), key.float(), value.float(), score=score)
+
+
+CALCULATIONS = {
+    "projected": lambda: projected().labelled(None, WORDS),
+    "causal": lambda: projected(mask="causal"),
+    "heads": lambda: projected(heads=2, w_output=numbers(6, 4)),
+    "decoder": lambda: regard.explain([5, 1, 20], [[3, 12, 45], [59, 2, 5]], score="dot", w_decoder=[[0.1] * 6]),
+    "cross": lambda: regard.explain(
+        numbers(2, 4), numbers(3, 5), w_query=numbers(4, 3), w_key=numbers(5, 3), w_value=numbers(5, 2)
+    ),
+    "one input": lambda: regard.explain(numbers(3, 4)),
+    "bias": lambda: regard.explain(
+        numbers(3, 4), bias=numbers(3, 3), mask="causal", score=scores.SoftCap("scaled_dot", 5.0)
+    ),
+    "single": lambda: regard.explain([[1.0]]),
+    "hidden": lambda: regard.explain(numbers(2, 3), mask=torch.zeros(2, 2, dtype=torch.bool)),
+    "long": lambda: projected(32, 16, 12).labelled(None, [f"a long word {k}" for k in range(32)]),
+    **{
+        name: lambda name=name: scored(name)
+        for name in ("cosine", "distance", "general", "additive", "mlp", "location")
+    },
+    **{
+        name: lambda name=name: projected(normalizer=name) for name in ("sparsemax", "entmax15", "sigmoid", "hard")
+    },
+    "sink": lambda: projected(normalizer=regard.normalizers.softmax_with_sink(0.5)),
+}  # fmt: skip
+
+
+def matrices(figure):
+    return {axes.get_label(): axes for axes in figure.axes if axes.images and not axes.get_label().startswith("key of")}
+
+
+def written(figure):
+    return [text.get_text() for text in figure.axes[0].texts if text.get_text()]
+
+
+@pytest.mark.parametrize("width", [None, 5.0])
+@pytest.mark.parametrize("name", CALCULATIONS)
+def test_flows_of_any_calculation_do_not_overlap(name, width):
+    figure = CALCULATIONS[name]().figure(width=width)
+    figure.canvas.draw()
+    cells = [axes.get_window_extent() for axes in figure.axes[1:]]
+    texts = [text.get_window_extent() for text in figure.axes[0].texts if text.get_text()]
+    labels = [
+        label.get_window_extent()
+        for axes in matrices(figure).values()
+        for label in (*axes.get_xticklabels(), *axes.get_yticklabels())
+    ]
+    for one, other in (
+        *itertools.combinations(cells, 2),
+        *itertools.combinations(texts, 2),
+        *itertools.product(texts, [*cells, *labels]),
+    ):
+        assert min(one.x1, other.x1) - max(one.x0, other.x0) < 1 or min(one.y1, other.y1) - max(one.y0, other.y0) < 1
+    sheet = figure.bbox
+    for box in (*cells, *texts, *labels):
+        assert box.x0 >= -1
+        assert box.y0 >= -1
+        assert box.x1 <= sheet.x1 + 1
+        assert box.y1 <= sheet.y1 + 1
+
+
+def test_a_flow_draws_every_matrix_once_with_the_operations_between():
+    figure = projected().labelled(None, WORDS).figure()
+    names = ["input", "W_query", "query", "W_key", "key", "W_value", "value", "scores", "scaled", "weights", "output"]
+    assert sorted(matrices(figure)) == sorted(names)
+    texts = written(figure)
+    operations = ["×"] * 3 + ["="] * 3 + ["query\n· keyᵀ", "÷ √3", "softmax", "weights\n× value"]
+    assert sorted(text for text in texts if text in operations) == sorted(operations)
+    assert [axes.get_label() for axes in figure.axes if axes.get_label().startswith("key of")] == [
+        "key of numbers (darkest: the largest of each matrix)", "key of attention weight"
+    ]  # fmt: skip
+    assert len(matrices(CALCULATIONS["one input"]().figure())) == 5
+    shared = matrices(CALCULATIONS["decoder"]().figure())
+    assert "key = value" in shared
+    assert "value" not in shared
+
+
+@pytest.mark.parametrize(
+    ("name", "operations"),
+    [
+        ("causal", ["+ mask", "softmax"]),
+        ("bias", ["÷ √4", "cap ±5", "+ bias", "+ mask"]),
+        ("additive", ["query + key", "tanh"]),
+        ("general", ["query ×", "query\n· keyᵀ"]),
+        ("mlp", ["[query; key] ×", "tanh", "+ b ="]),
+        ("location", ["query · Wᵀ"]),
+        ("cosine", ["cos(query, key)"]),
+        ("distance", ["distance(query, key)"]),
+        ("heads", ["with all heads"]),
+        ("decoder", ["with the state", "tanh"]),
+        ("sparsemax", ["sparsemax"]),
+        ("entmax15", ["entmax α = 1.5"]),
+        ("sigmoid", ["sigmoid"]),
+        ("hard", ["hard"]),
+        ("sink", ["softmax with a sink"]),
+    ],
+)
+def test_every_mechanism_names_its_operations(name, operations):
+    assert set(operations) <= set(written(CALCULATIONS[name]().figure()))
+
+
+def test_one_pair_is_traced_through_all_matrices_and_worked():
+    steps = projected().labelled(None, WORDS)
+    weights = steps.weights.masked_fill(torch.eye(3, dtype=torch.bool), 0)
+    query, key = divmod(int(weights.argmax()), 3)
+    figure = steps.figure()
+    frames = {
+        name: [
+            (patch.get_edgecolor(), round(patch.get_y() + 0.5))
+            for patch in axes.patches
+            if isinstance(patch, Rectangle) and patch.get_width() > 1
+        ]
+        for name, axes in matrices(figure).items()
+    }
+    asks, looked_at = (Text(color=color).get_color() for color in (ACCENT, HEAD_HUES[2]))
+    rows = {name: [row for _, row in found] for name, found in frames.items()}
+    assert rows["input"] == [query, key]
+    assert all(rows[name] == [query] for name in ("query", "scores", "scaled", "weights", "output"))
+    assert all(rows[name] == [key] for name in ("key", "value"))
+    assert matrices(figure)["weights"].get_yticklabels()[query].get_color() == asks
+    assert matrices(figure)["weights"].get_xticklabels()[key].get_color() == looked_at
+    share = f"{100 * weights[query, key].item():.0f} %"
+    assert f"“{WORDS[query]}” gives {share} of its attention to “{WORDS[key]}”" in written(figure)
+    sums = " ".join(next(text for text in written(figure) if "Σ" in text).split())
+    score, scaled = (f"{steps[name][query, key]:.4f}".replace("-", "−") for name in ("scores", "scaled"))
+    left, right = (
+        [text.get_text() for text in matrices(figure)[name].texts][3 * row : 3 * row + 3]
+        for name, row in (("query", query), ("key", key))
+    )
+    assert re.findall(r"[−\d.]+(?=\)? ×)", sums) == left
+    assert re.findall(r"(?<=× )\(?([−\d.]+)", sums) == right
+    assert f"= {score}; ÷ √3 = {scaled}; exp ÷ Σ exp = " in sums
+    assert sums.endswith(share)
+
+
+def test_the_head_that_is_shown_has_its_columns_of_the_weights():
+    steps = CALCULATIONS["heads"]()
+    figure = steps.figure(head=1)
+    drawn = matrices(figure)
+    assert [label.get_text() for label in drawn["W_query"].get_xticklabels()] == ["3", "4", "5"]
+    torch.testing.assert_close(steps["input"] @ steps["W_query"][:, 3:], steps.matrix("query", 0, 1))
+    assert "columns 3–5 of 6: head\n1" in written(figure)
+    frame = drawn["concatenated"].patches[-1]
+    assert (frame.get_x(), frame.get_width()) == (2.5, 3)
+
+
+@pytest.mark.parametrize(
+    ("size", "traced", "shown"),
+    [
+        (8, (7,), list(range(8))),
+        (32, (None,), [*range(7), None]),
+        (32, (2, 20), [*range(6), None, 20]),
+        (32, (30, 20), [*range(5), None, 20, 30]),
+        (32, (6, 30), [*range(5), None, 6, 30]),
+    ],
+)
+def test_more_than_eight_rows_are_counted_and_the_traced_ones_stay(size, traced, shown):
+    assert shown_indices(size, traced) == shown
+
+
+def test_folded_matrices_say_how_many_are_more():
+    drawn = matrices(CALCULATIONS["long"]().figure())
+    assert all(max(axes.images[0].get_array().shape) <= 8 for axes in drawn.values())
+    labels = [
+        label.get_text() for axes in drawn.values() for label in (*axes.get_xticklabels(), *axes.get_yticklabels())
+    ]
+    assert {"… 25 more", "… 25\nmore", "… 9\nmore"} <= set(labels)
+
+
+def test_the_same_flow_is_the_same_picture(tmp_path):
+    first, second = (
+        save(projected(mask="causal").figure(), tmp_path / f"{name}.png", dpi=40).read_bytes() for name in "ab"
+    )
+    assert first == second
+    assert save(projected().figure(), tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_a_narrow_flow_has_more_lines_and_widths_are_positive():
+    steps = projected()
+    wide, narrow = steps.figure().get_size_inches(), steps.figure(width=6.0).get_size_inches()
+    assert narrow[0] <= 6.0 < wide[0]
+    assert narrow[1] > wide[1]
+    with pytest.raises(ArgumentError, match="width must be a positive number of inches; it is 0"):
+        steps.figure(width=0)
