@@ -118,9 +118,36 @@ def test_letters_are_readable_in_light_and_dark_notebooks(value, paper, ink):
     assert contrast(mixed, ink) >= 4.5
 
 
+@pytest.mark.parametrize("shape", [(8, 8), (9, 8), (8, 9), (32, 31)])
+def test_a_table_shows_eight_rows_and_columns_and_counts_the_others(shape):
+    matrix = np.arange(float(np.prod(shape))).reshape(shape)
+    tree = ET.fromstring(f"<div>{shaded_table(matrix, [f'row {k}' for k in range(shape[0])])}</div>")
+    rows = [["".join(cell.itertext()) for cell in row] for row in tree.iter("tr")]
+    assert {len(row) for row in rows} == {9}
+    assert len(rows) == 9
+    rest = [f"… {length - 7} more" if length > 8 else last for length, last in zip(shape, ("row 7", "7"), strict=True)]
+    assert [rows[-1][0], rows[0][-1]] == rest
+    assert rows[7][7] == f"{matrix[6, 6]:.4g}" if matrix[6, 6] >= 100 else f"{matrix[6, 6]:.2f}"
+    assert (rows[-1][1] == "…") == (shape[0] > 8)
+    assert all("text-align:right;padding" in cell.get("style", "") for cell in tree.iter("td"))
+
+
+def test_the_table_of_a_context_has_short_titles_and_aligned_sizes():
+    tree = ET.fromstring(f"<div>{watched(5, regard.Readings(entropy=True))._repr_html_()}</div>")
+    head, first = (list(row) for row in list(tree.iter("tr"))[:2])
+    titles = ["module", "layer", "kind", "batch rows", "heads", "queries", "keys"]
+    assert ["".join(cell.itertext()) for cell in head] == titles
+    sizes = ["".join(cell.itertext()) for cell in first]
+    assert sizes[1].isdecimal()
+    assert sizes[-2:] == ["5", "5"]
+    for cells in (head, first):
+        sides = ["right" if "text-align:right" in cell.get("style") else "left" for cell in cells]
+        assert sides == ["left", "right", "left", "right", "right", "right", "right"]
+
+
 def test_a_large_matrix_is_a_map_of_means():
     matrix = np.arange(64 * 96.0).reshape(64, 96)
-    page = shaded_table(matrix)
+    page = shaded_table(matrix, whole=True)
     assert page.count("<tr") == page.count("<td") // 32 == 32
     largest = matrix[-2:, -3:].mean()
     shares = [float(share) for share in re.findall(rf"rgba\({POSITIVE_COLOR},([\d.]+)\)", page)]

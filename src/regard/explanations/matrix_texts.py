@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.explanations.step import Step
-from regard.records.shaded_table import CAPTION_STYLE, TABLE_STYLE, shade
+from regard.records.shaded_table import CAPTION_STYLE, CELL_STYLE, MOST_SHOWN, TABLE_STYLE, shade
 
 TABLE_LIMIT = 12
 """The most rows and the most columns of a table; the middle of more is left out."""
@@ -26,16 +26,24 @@ class MatrixTexts:
         matrix: ``[rows, columns]``.
         decimals: the most digits after the point; fewer are written if they give every number exactly.
         additive: whether the columns that are left out are summed, as weights may be.
+        most_rows: the most rows that are shown.
     """
 
     def __init__(
-        self, matrix: Tensor, rows: Sequence[str], columns: Sequence[str], *, decimals: int, additive: bool = False
+        self,
+        matrix: Tensor,
+        rows: Sequence[str],
+        columns: Sequence[str],
+        *,
+        decimals: int,
+        additive: bool = False,
+        most_rows: int = TABLE_LIMIT,
     ):
         self.additive = additive
         self.matrix, self.rows, self.columns = matrix.detach().double().cpu(), rows, columns
         exact = (digits for digits in range(decimals) if is_whole(self.matrix * 10**digits, tolerance=1e-9))
         self.digits = next(exact, decimals)
-        self.shown_rows = shortened(len(rows), TABLE_LIMIT)
+        self.shown_rows = shortened(len(rows), most_rows)
 
     @property
     def labels(self) -> list[str]:
@@ -116,14 +124,17 @@ def html_tables(steps: Sequence[Step], rest: str = "") -> str:
 
 def _table(number: int, step: Step) -> str:
     additive = step.name == "weights"
-    texts = MatrixTexts(step.matrix, step.row_labels, step.column_labels, decimals=HTML_DECIMALS, additive=additive)
-    columns = texts.drawn(TABLE_LIMIT)
-    shaded = list(zip(columns, texts.styles(TABLE_LIMIT), strict=True))
-    head = "".join(f"<th>{_shown(label)}</th>" for label, *_ in columns)
-    rows = (
-        f"<tr><th>{_shown(label)}</th>{''.join(_cell(cells[row], style[row]) for cells, style in shaded)}</tr>"
+    labels = step.row_labels, step.column_labels
+    texts = MatrixTexts(step.matrix, *labels, decimals=HTML_DECIMALS, additive=additive, most_rows=MOST_SHOWN)
+    columns = texts.drawn(MOST_SHOWN)
+    shaded = list(zip(columns, texts.styles(MOST_SHOWN), strict=True))
+    head = "".join(f"<th style='{CELL_STYLE}'>{_shown(label)}</th>" for label, *_ in columns)
+    rows = [
+        f"<tr><th style='{CELL_STYLE}'>{_shown(label)}</th>"
+        + "".join(_cell(cells[row], style[row]) for cells, style in shaded)
+        + "</tr>"
         for row, label in enumerate(texts.labels, start=1)
-    )
+    ]
     shape = "×".join(str(size) for size in step.matrix.shape)
     slice_name = f", {step.slice_name}" if step.slice_name else ""
     caption = f"<b>{number}. {escape(step.name)}</b>{slice_name} [{shape}]: {escape(step.note)}"
@@ -134,7 +145,7 @@ def _table(number: int, step: Step) -> str:
 
 
 def _cell(text: str, style: str) -> str:
-    return f"<td style='{style}'>{escape(text)}</td>" if style else f"<td>{escape(text)}</td>"
+    return f"<td style='{CELL_STYLE};{style}'>{escape(text)}</td>"
 
 
 def _shown(label: str) -> str:

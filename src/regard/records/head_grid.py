@@ -140,7 +140,7 @@ class HeadGrid:
     def _repr_html_(self) -> str:
         caption = " · ".join([f"{self.heading}, layers × {self.axis}s", *self.notes])
         rows = [f"layer {layer}" for layer in self.layers]
-        table = shaded_table(self.values, rows, self.columns, caption=caption, more="regard.View(grid)")
+        table = shaded_table(self.values, rows, self.columns, caption=caption, more="regard.View(grid)", whole=True)
         return table if self._is_narrow() else table + "".join(f"<div>{escape(line)}</div>" for line in self._list())
 
     def _is_narrow(self) -> bool:

@@ -21,13 +21,16 @@ from regard.shapes.arrays import as_array
 from regard.summaries import record_html
 from regard.tracing.transforms import has_data
 
+MOST_SHOWN = 8
+"""The most rows and columns of a table with numbers; the others are counted."""
+
 MOST_NUMBERED = 16
-"""The most rows and columns of a table with numbers; a larger matrix is shown as a reduced map."""
+"""The most rows and columns of a whole table with numbers; a larger one is shown as a reduced map."""
 
 MOST_CELLS = 32
 """The most rows and columns of a reduced map."""
 
-LONGEST_LABEL = 24
+LONGEST_LABEL, LONGEST_NAME = 24, 80
 LONGEST_LINE = 300
 
 OPACITY = 0.6
@@ -47,7 +50,7 @@ TABLE_STYLE = "border-collapse:collapse;margin:8px 0;font:13px system-ui,sans-se
 CAPTION_STYLE = "text-align:left;caption-side:top;padding:4px 0"
 """The styles of tables and of their captions."""
 
-CELL_STYLE = "text-align:right;padding:3px 7px"
+CELL_STYLE = "text-align:right;padding:3px 7px;white-space:nowrap"
 """The style of names and numbers, which not every notebook's host gives to tables."""
 
 MAP_READINGS = ("weights", "tile", "rows", "pooled_mean", "received", "entropy")
@@ -72,11 +75,12 @@ def shaded_table(
     caption: str = "",
     hidden: NDArray[np.bool_] | None = None,
     more: str = "",
+    whole: bool = False,
 ) -> str:
-    """Returns a matrix as a table; one of more than 16 rows or columns as a map of means.
+    """Returns a matrix as a table; of more than eight rows or columns the others are counted.
 
-    Rows without labels have numbers; ``hidden`` are the pairs that a mask hides; the code ``more``, below the table,
-    shows more.
+    A ``whole`` table has all of its numbers; from 17 rows or columns on it is a map of means. Rows without labels have
+    numbers; ``hidden`` are the pairs that a mask hides; the code ``more``, below the table, shows more.
     """
     matrix = np.asarray(matrix, np.float64)
     masked = matrix if hidden is None else np.where(hidden, -np.inf, matrix)
@@ -84,8 +88,10 @@ def shaded_table(
     largest = float(finite.max(initial=0.0))
     if not matrix.size:
         body, caption = "", f"{caption} (empty)"
-    elif max(matrix.shape) <= MOST_NUMBERED:
-        body = _numbered(masked, largest, rows, columns)
+    elif not whole or max(matrix.shape) <= MOST_NUMBERED:
+        most = MOST_NUMBERED if whole else MOST_SHOWN
+        body = _numbered(masked, largest, rows, columns, most)
+        caption += f"; {matrix.shape[0]:,} × {matrix.shape[1]:,}" if max(matrix.shape) > most else ""
     else:
         body, reduced = _reduced(masked)
         caption = f"{caption}; {reduced}"
@@ -98,23 +104,33 @@ def shaded_table(
 
 
 def _numbered(
-    matrix: NDArray[np.float64], largest: float, rows: Sequence[str] | None, columns: Sequence[str] | None
+    matrix: NDArray[np.float64], largest: float, rows: Sequence[str] | None, columns: Sequence[str] | None, most: int
 ) -> str:
-    sides = [
-        [str(number) for number in range(length)] if labels is None else labels
-        for labels, length in zip((rows, columns), matrix.shape, strict=True)
+    names, shown = [], []
+    for labels, length in zip((rows, columns), matrix.shape, strict=True):
+        shown.append(length if length <= most else most - 1)
+        each = range(shown[-1]) if labels is None else labels[: shown[-1]]
+        names.append([str(label) for label in each])
+    more = [
+        f"… {length - count:,} more" if count < length else ""
+        for length, count in zip(matrix.shape, shown, strict=True)
     ]
-    head = "".join(f"<th style='{CELL_STYLE}'>{label_html(label)}</th>" for label in sides[1])
     decimals = number_decimals(largest)
-    lines = (
-        f"<tr><th style='{CELL_STYLE}'>{label_html(label)}</th>"
-        + "".join(
-            f"<td style='{CELL_STYLE};{shade(value, largest)}'>{number_text(value, decimals)}</td>" for value in line
-        )
-        + "</tr>"
-        for label, line in zip(sides[0], matrix.tolist(), strict=True)
-    )
-    return f"<tr><th></th>{head}</tr>{''.join(lines)}"
+    lines = [
+        [
+            *(
+                f"<td style='{CELL_STYLE};{shade(value, largest)}'>{number_text(value, decimals)}</td>"
+                for value in line
+            ),
+            *([f"<td style='{CELL_STYLE}'>…</td>"] if more[1] else []),
+        ]
+        for line in matrix[: shown[0], : shown[1]].tolist()
+    ]
+    lines += [[f"<td style='{CELL_STYLE}'>…</td>"] * len(lines[0])] if more[0] else []
+    sides = [each + ([rest] if rest else []) for each, rest in zip(names, more, strict=True)]
+    starts, across = ([f"<th style='{CELL_STYLE}'>{label_html(label)}</th>" for label in side] for side in sides)
+    body = "".join(f"<tr>{start}{''.join(line)}</tr>" for start, line in zip(starts, lines, strict=True))
+    return f"<tr><th></th>{''.join(across)}</tr>{body}"
 
 
 def _reduced(matrix: NDArray[np.float64]) -> tuple[str, str]:
@@ -147,11 +163,31 @@ def number_text(value: float, decimals: int = 2) -> str:
     return text.replace("-", "" if is_zero else "−").replace("nan", "NaN").replace("inf", "∞")
 
 
-def label_html(label: object) -> str:
+def label_html(label: object, limit: int = LONGEST_LABEL) -> str:
     """Returns a label in one line, escaped; another direction of writing does not reorder its neighbours."""
     text = str(label)
-    text = text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
     return f"<bdi>{escape(''.join(c if c.isprintable() else ascii(c)[1:-1] for c in text)) or '∅'}</bdi>"
+
+
+def columns_html(caption: str, titles: Sequence[str], rows: Iterable[Sequence[object]], rest: str = "") -> str:
+    """Returns a table with titles of columns, integers at the right and texts at the left; then the text ``rest``."""
+
+    def line(kind: str, texts: Sequence[object], values: Sequence[object]) -> str:
+        aligned = (CELL_STYLE if isinstance(value, int) else CELL_STYLE.replace("right", "left") for value in values)
+        cells = (
+            f"<{kind} style='{style}'>{label_html(text, LONGEST_NAME)}</{kind}>"
+            for text, style in zip(texts, aligned, strict=True)
+        )
+        return f"<tr>{''.join(cells)}</tr>"
+
+    lines = list(rows)
+    head = line("th", titles, lines[0] if lines else titles)
+    body = "".join(line("td", values, values) for values in lines)
+    return (
+        f"<table style='{TABLE_STYLE}'><caption style='{CAPTION_STYLE}'>{escape(caption)}</caption>"
+        f"<thead>{head}</thead><tbody>{body}</tbody></table>{f'<div>{escape(rest)}</div>' if rest else ''}"
+    )
 
 
 def readings_html(name: str, fields: Iterable[tuple[str, object]], more: str) -> str:

@@ -15,10 +15,9 @@ from regard.names.missing_names import hinted
 from regard.names.model_name import model_name
 from regard.records import AttentionRecord, Axis, Document, TokenAxis
 from regard.records.attention_record import Kind
-from regard.records.shaded_table import shaded_table
+from regard.records.shaded_table import columns_html, shaded_table
 from regard.shapes.checks import check_model, type_text
 from regard.shapes.grid import spread_heads
-from regard.summaries import record_html
 from regard.tracing.transforms import active_transform
 from regard.watching.ablation import How, ablate
 from regard.watching.attention_call import AttentionCall
@@ -385,11 +384,14 @@ class Watch(ObservingContext):
         return ablate(self.model, layer, head, how, kind=kind)
 
     def _repr_html_(self) -> str:
-        shown = [
-            (call.name or "the model", f"layer {call.layer}, {call.kind}, {list(call.shape)}") for call in self.calls
+        rows = [
+            (call.name or "the model", call.layer, call.kind, call.batch, call.heads, call.queries, call.keys)
+            for call in self.calls[:CALLS_LIMIT]
         ]
-        rest = [("…", f"{len(shown) - CALLS_LIMIT} more calls")] if len(shown) > CALLS_LIMIT else []
-        table = record_html(repr(self).strip("<>"), [*shown[:CALLS_LIMIT], *rest])
+        others = len(self.calls) - len(rows)
+        rest = f"… {counted(others, 'more call')}" if others else ""
+        titles = ("module", "layer", "kind", "batch rows", "heads", "queries", "keys")
+        table = columns_html(repr(self).strip("<>"), titles, rows, rest)
         first = next((call for call in self.calls if call.weights is not None and call.weights.numel()), None)
         if first is None:
             return table

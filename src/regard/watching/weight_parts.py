@@ -189,7 +189,8 @@ class WeightParts:
 
     def _repr_html_(self) -> str:
         labels, numbers = self._rows(12)
-        return shaded_table(numbers, labels, ("in the query", "in the key"), caption=self._title().replace("\n", ": "))
+        caption = self._title().replace("\n", ": ")
+        return shaded_table(numbers, labels, ("in the query", "in the key"), caption=caption, whole=True)
 
     def figure(self, rows: int = 12) -> "Figure":
         """Draws the parts of both sides as bars, blue above 0 and red below.
