@@ -12,6 +12,12 @@ from regard.tracing.transforms import has_data, is_dtensor
 RANGE_LIMIT = 2**24
 """The range of a tensor with more elements is not computed."""
 
+TABLE_STYLE = (
+    "border-collapse:collapse;width:auto;margin:8px 0;font:13px system-ui,sans-serif;font-variant-numeric:tabular-nums"
+)
+CAPTION_STYLE = "text-align:left;caption-side:top;padding:4px 0"
+"""The styles of tables in notebooks and of their captions, whatever the host's are."""
+
 
 def tensor_summary(value: Tensor) -> str:
     """Returns shape, dtype and range, e.g. ``[2, 3, 5] float32, 0.25 to 1``.
@@ -53,8 +59,8 @@ def record_html(name: str, fields: Iterable[tuple[str, object]]) -> str:
         f"<tr><th style='{style}'>{escape(field)}</th><td style='{style}'>{escape(value_summary(value))}</td></tr>"
         for field, value in fields
     )
-    caption = f"<caption style='{style}'>{escape(name)}</caption>"
-    return f"<table style='border-collapse:collapse'>{caption}<tbody>{rows}</tbody></table>"
+    caption = f"<caption style='{CAPTION_STYLE}'>{escape(name)}</caption>"
+    return f"<table style='{TABLE_STYLE}'>{caption}<tbody>{rows}</tbody></table>"
 
 
 def parameter_summary(value: Any) -> str:

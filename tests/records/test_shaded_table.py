@@ -6,10 +6,11 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 import torch
+from rich.cells import cell_len
 
 import regard
 from regard.attention import Attended
-from regard.records import AttentionRecord, DenseTiles, Document, TokenAxis
+from regard.records import AttentionRecord, DenseTiles, Document, HeadGrid, TokenAxis
 from regard.records.shaded_table import NEGATIVE_COLOR, OPACITY, POSITIVE_COLOR, shade, shaded_table
 
 HOSTILE = ("<script>alert(1)</script>", "' onmouseover='x", "\u202eabc", "a\nb\x00", "")
@@ -130,6 +131,11 @@ def test_a_table_shows_eight_rows_and_columns_and_counts_the_others(shape):
     assert rows[7][7] == f"{matrix[6, 6]:.4g}" if matrix[6, 6] >= 100 else f"{matrix[6, 6]:.2f}"
     assert (rows[-1][1] == "…") == (shape[0] > 8)
     assert all("text-align:right;padding" in cell.get("style", "") for cell in tree.iter("td"))
+
+
+def test_the_text_of_a_grid_aligns_wide_characters():
+    lines = str(HeadGrid("effects", [[0.5, -2.0], [1.0, 3.0]], ["层", "b"], ["注意力", "x"])).splitlines()[1:]
+    assert len({cell_len(line) for line in lines}) == 1
 
 
 def test_the_table_of_a_context_has_short_titles_and_aligned_sizes():

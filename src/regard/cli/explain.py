@@ -126,7 +126,7 @@ class DisplayOptions:
     title: Names = None
     """Title of the picture. Default: none."""
     picture: Path | None = None
-    """Draw every step into this .png, .svg or .pdf."""
+    """Draw the calculation from left to right into this .png, .svg or .pdf; with --steps or --head all, its steps."""
     dpi: float = 150.0
     """Pixels an inch of a .png."""
     html: Path | None = None

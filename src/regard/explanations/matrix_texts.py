@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.explanations.step import Step
-from regard.records.shaded_table import CAPTION_STYLE, CELL_STYLE, MOST_SHOWN, TABLE_STYLE, shade
+from regard.records.shaded_table import CELL_STYLE, MOST_SHOWN, shade
+from regard.summaries import CAPTION_STYLE, TABLE_STYLE
 
 TABLE_LIMIT = 12
 """The most rows and the most columns of a table; the middle of more is left out."""

@@ -148,14 +148,19 @@ class HeadGrid:
         return self.values.shape[1] <= MOST_NUMBERED
 
     def _lines(self) -> list[str]:
+        from rich.cells import cell_len
+
         decimals = number_decimals(self._largest())
         head = ["layer", f"{self.axis} {self.columns[0]}", *self.columns[1:]]
         rows = [
             [layer, *(number_text(value, decimals) for value in row)]
             for layer, row in zip(self.layers, self.values.tolist(), strict=True)
         ]
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        return ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in (head, *rows)]
+        widths = [max(map(cell_len, column)) for column in zip(head, *rows, strict=True)]
+        return [
+            "  ".join(" " * (width - cell_len(text)) + text for text, width in zip(row, widths, strict=True))
+            for row in (head, *rows)
+        ]
 
     def _list(self) -> list[str]:
         decimals = number_decimals(self._largest())

@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.palette import SIGN, color_at
 from regard.records.axis import bin_edges
 from regard.shapes.arrays import as_array
-from regard.summaries import record_html
+from regard.summaries import CAPTION_STYLE, TABLE_STYLE, record_html
 from regard.tracing.transforms import has_data
 
 MOST_SHOWN = 8
@@ -45,10 +45,6 @@ HATCHED_STYLE = f"background:repeating-linear-gradient(-45deg,{LINES})"
 
 CROSSED_STYLE = f"background:repeating-linear-gradient(-45deg,{LINES}),repeating-linear-gradient(45deg,{LINES})"
 """The style of NaN and infinity."""
-
-TABLE_STYLE = "border-collapse:collapse;margin:8px 0;font:13px system-ui,sans-serif;font-variant-numeric:tabular-nums"
-CAPTION_STYLE = "text-align:left;caption-side:top;padding:4px 0"
-"""The styles of tables and of their captions."""
 
 CELL_STYLE = "text-align:right;padding:3px 7px;white-space:nowrap"
 """The style of names and numbers, which not every notebook's host gives to tables."""
