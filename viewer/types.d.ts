@@ -37,6 +37,8 @@ interface Legend {
   scale?: string;
   largest?: number | null;
   beyond?: boolean;
+  unit?: string;
+  mark?: string;
   samples?: [number, string][] | any[];
   text: string;
   heads?: boolean;

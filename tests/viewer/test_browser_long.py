@@ -41,10 +41,9 @@ def test_findings_name_the_sink_and_the_diagonal():
     assert [(one["head"], one["query"], one["key"]) for one in findings["spikes"]] == [(1, 61_234, 23_456)]
 
 
-def test_a_file_without_a_tile_says_so(show):
+def test_a_file_without_single_weights_says_so(show):
     shown = show(documents.planted())
-    assert "no exact tile is carried here" in shown.hover(row=50_000, column=90_000)
-    assert "exact tiles carried" in shown.call("svg")
+    assert "this file holds no single weights here" in shown.hover(row=50_000, column=90_000)
 
 
 def test_tiles_are_fetched_where_a_server_gives_them(browser):

@@ -50,7 +50,7 @@ function drawGaps(pen, place, first, last, theme) {
 }
 
 function drawNumbers(pen, table, place, first, last, scale, theme) {
-  const size = clamp(Math.floor(place.width / 3.1), 9, 12);
+  const size = clamp(Math.floor(place.width / 3.1), 9, 16);
   for (let row = first.row; row < last.row; row += 1) {
     for (let column = first.column; column < last.column; column += 1) {
       if (table.kind(row, column) !== WEIGHT) continue;

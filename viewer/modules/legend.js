@@ -12,11 +12,11 @@ const LEGEND_STEPS = 65;
 
 /**
  * The number below a place of a legend's ramp.
- * @param {{ramp?: string|null, scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
- *   numbers are percent of what differs from map to map
+ * @param {{ramp?: string|null, scale: string, largest: number|null, beyond?: boolean, unit?: string}} legend largest: the weight of the last colour; null: the
+ *   numbers are percent of what differs from map to map; unit: what follows a number
  * @param {number} shade
  */
-function tickText({ ramp, scale, largest, beyond }, shade) {
+function tickText({ ramp, scale, largest, beyond, unit = "" }, shade) {
   if (ramp === "signed") {
     // Zero stands in the middle, and the signs have the same scale.
     if (shade === 0.5) return "0";
@@ -24,7 +24,7 @@ function tickText({ ramp, scale, largest, beyond }, shade) {
     return shade < 0.5 ? `\u2212${end}` : `+${end}`;
   }
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
-  const text = largest === null ? `${legendNumber(100 * part)} %` : legendNumber(part * largest);
+  const text = largest === null ? `${legendNumber(100 * part)} %` : `${legendNumber(part * largest)}${part > 0 ? unit : ""}`;
   if (shade === 0 && scale === "log") return `\u2264 ${text}`;
   return shade === 1 && beyond ? `\u2265 ${text}` : text;
 }
@@ -67,33 +67,43 @@ function samplePlaces(legend, width) {
   });
 }
 
-/** Above the lines of text. */
-const textTop = (legend, width) => Math.max(legend.ramp ? 46 : 8, ...samplePlaces(legend, width).map(({ y }) => y + (y === 12 ? 0 : 21)));
-
-/** Lines that a legend's text has. */
-function linesOf(legend, width) {
-  return legend.text ? Math.min(width < NARROW ? 4 : 2, wrapText(legend.text, width - 32, SMALL).length) : 0;
+/** Where the text is: beside the ramp and its samples where it has room there, else in lines below. */
+function textPlace(legend, width) {
+  const places = samplePlaces(legend, width);
+  const ramp = rampPlace(legend, width);
+  const signs = legend.signs ? signsPlace(legend, width) : ramp;
+  const after = places.length ? places.at(-1).x + 18 + textWidth(places.at(-1).text, SMALL) + 20 : signs.x + signs.length + 24;
+  const text = legend.text ?? "";
+  if (legend.ramp && text && places.every(({ y }) => y === 12) && after + textWidth(text, SMALL) <= width - 16) return { x: after, y: 18, below: false, lines: [text] };
+  const y = Math.max(legend.ramp ? 46 : 8, ...places.map((one) => one.y + (one.y === 12 ? 0 : 21)));
+  return { x: 16, y: y + 6, below: true, lines: text ? wrapText(text, width - 32, SMALL) : [] };
 }
 
+/** Lines of its text that a legend shows. */
+const linesOf = (legend, width) => Math.min(width < NARROW ? 4 : 2, textPlace(legend, width).lines.length);
+
 /** The height that a legend needs, in pixels. */
-export const legendHeight = (legend, width) => textTop(legend, width) + LINE * linesOf(legend, width) + 2;
+export function legendHeight(legend, width) {
+  const { y, below } = textPlace(legend, width);
+  return (below ? y - 6 + LINE * linesOf(legend, width) : 44) + 2;
+}
 
 /**
  * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
- * A legend has: ramp ("map", "veil", "signed", "width" of lines, or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
+ * A legend has: ramp ("map", "veil", "signed", "width" of lines, or null), title, scale, largest (see `tickText`), even (the weight of an even share) and mark (its name), unit (of numbers), beyond
  * (whether something larger than the largest is shown in its colour), signs (whether some maps have the colours of signs besides), samples, text, of which `room` lines are shown.
  */
 export function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
-  const lines = wrapText(legend.text ?? "", width - 32, SMALL);
+  const { x: left, y: top, lines } = textPlace(legend, width);
   if (legend.ramp) drawRamp(pen, legend, width, theme);
   for (const { kind, text, x, y } of samplePlaces(legend, width)) {
     drawKind(pen, kind, x, y, 12, 12, theme);
     pen.rect(x, y, 12, 12, { stroke: theme.border });
     pen.text(text, x + 18, y + 6, { color: theme.muted, ...SMALL });
   }
-  if (legend.text) lines.slice(0, room).forEach((line, number) => {
+  lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
-    pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend, width) + 6 + number * LINE, { color: theme.muted, ...SMALL });
+    pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, left, top + number * LINE, { color: theme.muted, ...SMALL });
   });
 }
 
@@ -132,7 +142,7 @@ function drawColors(pen, legend, { x, length }, theme) {
   if (even > 0 && largest > 0 && even <= largest) {
     const at = x + SCALES[scale].shade(even / largest) * length;
     pen.path([[at, top - 4], [at, top + height + 3]], { color: theme.text, lineWidth: 2 });
-    pen.text(say("evenMark", { weight: shortWeight(even) }), at + 4, mark, { color: theme.text, size: 11 });
+    pen.text(legend.mark ?? say("evenMark", { weight: shortWeight(even) }), at + 4, mark, { color: theme.text, size: 11 });
   }
 }
 

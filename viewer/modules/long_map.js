@@ -24,6 +24,15 @@ export function shadeOf(value, limit, scale, signed = false) {
   return { kind: WEIGHT, shade: Math.round(255 * (signed ? (1 + Math.sign(value) * shade) / 2 : shade)) };
 }
 
+/** The least and the most equal shares at which the scale of a map ends. */
+export const [LEAST_END, MOST_END] = [4, 20];
+
+/** The most pairs that are listed of all heads. */
+const MOST_PEAKS = 6;
+
+/** The end of the scale of multiples of the equal share: the largest that is shown, rounded up, within bounds. */
+export const timesEnd = (largest) => Math.min(MOST_END, [LEAST_END, 5, 10, MOST_END].find((end) => end >= largest) ?? MOST_END);
+
 /** Of a diagonal that more of the queries have than this part, their number is not said. */
 const MOST_REACHED = 0.9;
 
@@ -36,6 +45,7 @@ export class LongMap {
     this.columns = part.columns;
     this.side = part.tile;
     this.findings = part.findings;
+    this.peaks = part.peaks;
     this.hidden = part.hidden;
     this.carried = part.tiles.length;
     this.maps = {};
@@ -76,23 +86,51 @@ export class LongMap {
     const cells = this.rows * this.columns;
     if (head !== null) {
       const code = codes[head * cells + cell];
-      return { value: codeValues[code] * maximum, error: codeErrors[code] * maximum, zero: code === 0 };
+      const unit = maximum * this.even(head, row);
+      return { value: codeValues[code] * unit, error: codeErrors[code] * unit, zero: code === 0 };
     }
     let [sum, error, zero] = [0, 0, true];
     for (let one = 0; one < this.record.heads; one += 1) {
       const code = codes[one * cells + cell];
       if (code !== 0) zero = false;
-      sum += codeValues[code] * maximum;
-      error += codeErrors[code] * maximum;
+      const unit = maximum * this.even(one, row);
+      sum += codeValues[code] * unit;
+      error += codeErrors[code] * unit;
     }
     return { value: sum / this.record.heads, error: error / this.record.heads, zero };
+  }
+
+  /** The equal share of the queries of a row of bins: the largest one; 1 where numbers have signs. */
+  even(head, row) {
+    const { signed, kind, queries, keys, entry: { overview: { even } } } = this.record;
+    if (signed) return 1;
+    if (even) return even[even.length > 1 ? head ?? 0 : 0][row] || 1;
+    return 1 / (kind === "causal" ? clamp(this.edge(queries.length, this.rows, row) + 1 + keys.length - queries.length, 1, keys.length) : keys.length);
+  }
+
+  /** The equal share of a query, where it is known, else that of its bin. */
+  evenOf(head, query) {
+    const { signed, kind, queries, keys, entry } = this.record;
+    if (!signed && !entry.overview.even && kind === "causal") return 1 / clamp(query + 1 + keys.length - queries.length, 1, keys.length);
+    return this.even(head, this.bin(query, 0)[0]);
+  }
+
+  /** The pairs of a head, or of all, that are the largest multiples of their equal share: {head, query, key, weight, times}. */
+  peaksOf(head) {
+    const all = this.peaks.map((one, of) => one.pairs.map((pair) => ({ ...pair, head: of })));
+    return head !== null ? all[head] ?? [] : all.flat().sort((a, b) => b.times - a.times).slice(0, MOST_PEAKS);
+  }
+
+  /** The largest multiple of the equal share that any weight of a head, or of all, is. */
+  largestTimes(head) {
+    const all = this.peaks.map((one) => one.times);
+    return head !== null ? all[head] ?? 0 : Math.max(0, ...all);
   }
 
   /** What a point of the map is of the weights, where blocks of bins are joined. */
   statistic(pooling, block) {
     const { queries, keys } = this.record;
-    const size = (times) => ({ down: counted(Math.round((10 * times * queries.length) / this.rows) / 10),
-      across: counted(Math.round((10 * times * keys.length) / this.columns) / 10) });
+    const size = (times) => ({ down: counted(Math.round((times * queries.length) / this.rows)), across: counted(Math.round((times * keys.length) / this.columns)) });
     const { down, across } = size(1);
     if (down === "1" && across === "1") return block === 1 ? say("long_single") : say("long_joined", { block });
     const means = pooling === "mean" && block > 1;
@@ -149,8 +187,8 @@ export class LongMap {
   }
 
   /**
-   * The whole pooled map, one pixel a block of bins: {canvas, limits (the last colour's weight in each row), kinds}.
-   * @param {number|null} most the weight of the last colour; null: the largest that is shown
+   * The whole pooled map, one pixel a block of bins: {canvas, limits (the number of the last colour in each row), kinds, beyond (whether a number is larger)}.
+   * @param {number|null} most the weight of the last colour; null: colours are multiples of the equal share, or the largest number where there are signs
    */
   bitmap(pooling, head, scale, block, theme, most = null) {
     const key = `${pooling} ${head} ${scale} ${block} ${most} ${theme.name}`;
@@ -162,14 +200,15 @@ export class LongMap {
   }
 
   /** The largest pooled weight of each block of bins, so that a single bright bin is never lost. */
-  blocks(pooling, head, block) {
+  blocks(pooling, head, block, times) {
     const [rows, columns] = [Math.ceil(this.rows / block), Math.ceil(this.columns / block)];
     const values = new Float32Array(rows * columns);
     for (let row = 0; row < this.rows; row += 1) {
+      const even = times ? this.even(head, row) : 1;
       for (let column = 0; column < this.columns; column += 1) {
         const bin = this.pooled(pooling, head, row, column);
         // What is not zero stays so, however small.
-        const value = bin.value === 0 && !bin.zero ? 1e-38 : bin.value;
+        const value = bin.value === 0 && !bin.zero ? 1e-38 : bin.value / even;
         const cell = Math.floor(row / block) * columns + Math.floor(column / block);
         if (Number.isNaN(value) || Math.abs(value) > Math.abs(values[cell])) values[cell] = value; // NaN stays
       }
@@ -178,15 +217,16 @@ export class LongMap {
   }
 
   paintBitmap(pooling, head, scale, block, theme, most) {
-    const { rows, columns, values } = this.blocks(pooling, head, block);
+    const { rows, columns, values } = this.blocks(pooling, head, block, most === null);
     const { signed } = this.record;
     const largest = (part) => part.reduce((best, value) => (Math.abs(value) > best ? Math.abs(value) : best), 0);
-    const limits = new Float64Array(rows).fill(most ?? largest(values));
+    const all = largest(values);
+    const limits = new Float64Array(rows).fill(most ?? (signed ? all : timesEnd(all)));
     if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
     const kinds = new Uint8Array(rows * columns);
     const shades = new Uint8Array(rows * columns);
     values.forEach((value, cell) => { ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limits[Math.floor(cell / columns)], scale, signed)); });
-    return { canvas: mapCanvas(columns, rows, kinds, shades, theme, signed ? signsOf(theme) : undefined), limits, kinds: new Set(kinds) };
+    return { canvas: mapCanvas(columns, rows, kinds, shades, theme, signed ? signsOf(theme) : undefined), limits, kinds: new Set(kinds), beyond: scale !== "row" && all > 1.01 * limits[0] };
   }
 
   /** What was found in the map: {text, head, row, column, kind}. */

@@ -2,47 +2,56 @@
 
 import { say } from "./language.js";
 import { fitText, textWidth } from "./lettering.js";
-import { shortWeight } from "./numbers.js";
+import { clamp, shortWeight } from "./numbers.js";
 import { divergingColor, rampColor } from "./palette.js";
 import { NAMED, byWeight, evenShare, headsOf, strongestOf } from "./sentence.js";
 import { shortText } from "./text.js";
 
-const BAR_STEP = 22;
+const BAR_STEP = 26;
 
 /** The room that the bars of a row need beside a map, in pixels. */
-export const BARS_ROOM = { width: 270, gap: 40, height: (NAMED + 4) * BAR_STEP };
+export const BARS_ROOM = { width: 300, gap: 24, height: (NAMED + 4) * BAR_STEP };
+
+/** The type of the title and of the lines of bars. */
+const [BARS_TITLE, BARS_TEXT] = [{ size: 16, bold: true }, { size: 13 }];
+
+/** Where the bars of a row begin: at the height of the row, inside of the room from `top` to `bottom`. */
+export const barsTop = (row, top, bottom) => clamp(row, top + 12, Math.max(top + 12, bottom - BARS_ROOM.height + 16));
 
 /** Whom a query looks at, as bars: the strongest keys, the others together, and the mark of an even share. */
-export function drawRowBars(app, pen, table, row, { x, y }) {
+export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.width, titled = true }) {
   const { theme } = app;
   const order = byWeight(table, row);
   if (!order.length) return;
-  const name = 96;
-  const length = BARS_ROOM.width - name - 48;
   const { weights, others } = strongestOf(table, row, order);
+  const first = order.slice(0, NAMED);
+  const names = first.map((column) => shortText(table.columnText(column)));
+  if (others !== null) names.push(say("others", { count: order.length - NAMED }));
+  const name = Math.min(width * 0.4, Math.max(...names.map((text) => textWidth(text, BARS_TEXT)))) + 10;
+  const length = width - name - 52;
   const most = Math.max(Math.abs(table.value(row, order[0])), Math.abs(others ?? 0));
   const colorOf = table.signed ? divergingColor : rampColor;
-  const title = { size: 13, bold: true };
   const heads = headsOf(table);
   const looks = table.record.say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` });
-  pen.text(fitText(heads > 1 ? `${looks} (${say("meanOfHeads", { count: heads })})` : looks, BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
+  if (titled) pen.text(fitText(heads > 1 ? `${looks} (${say("meanOfHeads", { count: heads })})` : looks, width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
   const even = evenShare(table, row);
   const marked = even !== null && most > 0 && even <= most;
   const at = x + name + (length * (even ?? 0)) / most;
-  const bar = (line, text, value, number, style) => {
+  names.forEach((text, line) => {
+    const column = order[line];
+    const rest = line === NAMED;
+    const [value, color] = rest ? [Number(others), theme.muted] : [table.value(row, column), theme.text];
     const middle = y + (line + 1.2) * BAR_STEP;
-    pen.text(fitText(text, name - 8, { size: 12 }), x + name - 8, middle, { color: style.text, size: 12, align: "end" });
+    pen.text(fitText(text, name - 10, BARS_TEXT), x + name - 10, middle, { color, ...BARS_TEXT, align: "end" });
     const wide = most > 0 ? (length * Math.abs(value)) / most : 0;
-    pen.rect(x + name, middle - 6, Math.max(1, wide), 12, { fill: style.fill, stroke: theme.border, radius: 2 });
-    pen.text(number, Math.max(x + name + wide, marked ? at : 0) + 6, middle, { color: style.text, size: 12 });
-  };
-  const first = order.slice(0, NAMED);
-  first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), weights[line], { text: theme.text, fill: colorOf(table.shade(row, column, app.state.scale), theme) }));
-  if (others !== null) bar(NAMED, say("others", { count: order.length - NAMED }), others, weights[NAMED], { text: theme.muted, fill: theme.surface });
+    pen.rect(x + name, middle - 8, Math.max(1, wide), 16, { fill: rest ? theme.surface : colorOf(table.shade(row, column, app.state.scale), theme), stroke: theme.border, radius: 2 });
+    pen.text(weights[line], Math.max(x + name + wide, marked ? at : 0) + 8, middle, { color, ...BARS_TEXT });
+  });
   if (!marked) return;
-  const foot = y + (first.length + (others === null ? 0.8 : 1.8)) * BAR_STEP;
-  pen.path([[at, y + 0.6 * BAR_STEP], [at, foot + 4]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
-  pen.text(say("evenMark", { weight: shortWeight(Number(even)) }), at, foot + 12, { color: theme.muted, size: 11 });
+  const foot = y + (names.length + 0.8) * BAR_STEP;
+  const share = say("evenMark", { weight: shortWeight(Number(even)) });
+  pen.path([[at, y + 0.6 * BAR_STEP], [at, foot]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
+  pen.text(share, Math.min(at, x + width - textWidth(share, { size: 12 })), foot + 10, { color: theme.muted, size: 12 });
 }
 
 /** How much more each head gives to the keys that differ most: a bar on the side of the head that gives more, from zero in the middle. */
@@ -50,8 +59,7 @@ export function drawDifferenceBars(app, pen, table, row, { one, other }, { x, y 
   const { theme } = app;
   const order = byWeight(table, row).filter((column) => table.value(row, column) !== 0).slice(0, NAMED + 1);
   if (!order.length) return;
-  const title = { size: 13, bold: true };
-  pen.text(fitText(say("differenceAsks", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
+  pen.text(fitText(say("differenceAsks", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
   const numbers = order.map((column) => differenceText(table.value(row, column)));
   const [name, number] = [84, Math.max(...numbers.map((text) => textWidth(text, { size: 12 }))) + 6];
   const side = (BARS_ROOM.width - name - number) / 2;

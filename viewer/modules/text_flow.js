@@ -4,9 +4,15 @@ import { RIGHT_TO_LEFT, textWidth } from "./lettering.js";
 import { joinPieces, shortText } from "./text.js";
 
 /** Room at both sides of a token, between the pieces of a word, and between words, in pixels. */
-const [PADDING, WITHIN_WORD, BETWEEN_WORDS] = [2.5, 0.5, 4];
+const [PADDING, WITHIN_WORD, BETWEEN_WORDS] = [2.5, 0.5, 5];
 
 const LEAST_WORD = 12;
+
+/** The size of a special token, as a part of that of the text. */
+const SPECIAL_SIZE = 0.6;
+
+/** Marks that stand at the word before them, and those at the word after them. */
+const [CLOSING_MARK, OPENING_MARK] = [/^[.,;:!?\u060c\u061b\u061f\u2026%)\]}\u00bb\u201d\u2019\u3001\u3002\uff0c\uff01\uff1f\uff1b\uff1a\u300d\u300f\uff09\u3011\u300b]+$/u, /^[([{\u00ab\u201c\u2018\u300c\u300e\uff08\u3010\u300a]+$/u];
 
 /** Whether most words of a text begin with a letter of a script that is written from right to left. */
 function runsRightToLeft(text) {
@@ -15,36 +21,54 @@ function runsRightToLeft(text) {
 }
 
 /**
- * The tokens of a side of a table as they stand in a text: without the marks of their tokenizer where it is known which begin
- * a word.
- * @returns {{shown: string, starts: boolean}[]} the text of each, and whether a word begins with it
+ * Tokens as they stand in a text: without the marks of their tokenizer where it is known which begin a word.
+ * @param {any} axis
+ * @param {number[][]} groups the positions of each, as first and one past the last
+ * @param {string[]} texts
+ * @param {boolean} whole whether each is a word
+ * @returns {{shown: string, starts: boolean, special?: boolean}[]} the text of each, whether a word begins with it, and whether the model added it
  */
-export function flowTexts(table, side) {
-  const [axis, groups] = side === "row" ? [table.record.queries, table.rowGroups] : [table.record.keys, table.columnGroups];
-  const texts = groups.map((_, number) => (side === "row" ? table.rowText(number) : table.columnText(number)));
-  if (axis.kind !== "tokens" || !axis.entry.words?.length || (table.words && axis.hasWords)) return texts.map((text) => ({ shown: shortText(text, 60), starts: true }));
+export function tokenTexts(axis, groups, texts, whole) {
+  const tokens = axis.kind === "tokens";
+  const pieces = tokens && Boolean(axis.entry.words?.length) && !whole;
   const starts = new Set(axis.entry.words);
-  return groups.map(([position], number) => {
+  return groups.map((group, number) => {
+    const [position] = group;
+    const special = tokens && axis.isSpecial(group);
+    const joins = tokens && number > 0 && !special && !axis.isSpecial(groups[number - 1]) && (CLOSING_MARK.test(texts[number]) || OPENING_MARK.test(texts[number - 1]));
+    if (!pieces) return { shown: shortText(texts[number], 60), starts: !joins, special };
     const [before, after] = [starts.has(position), position + 1 >= axis.length || starts.has(position + 1)];
     // A piece is joined with empty neighbours where the word goes on.
     const piece = joinPieces([...(before ? [] : [""]), texts[number], ...(after ? [] : [""])]);
-    return { shown: shortText(piece || texts[number], 60), starts: before };
+    return { shown: shortText(piece || texts[number], 60), starts: before && !joins, special };
   });
 }
 
+/** The tokens of a side of a table; see `tokenTexts`. */
+export function flowTexts(table, side) {
+  const [axis, groups] = side === "row" ? [table.record.queries, table.rowGroups] : [table.record.keys, table.columnGroups];
+  return tokenTexts(axis, groups, groups.map((_, number) => (side === "row" ? table.rowText(number) : table.columnText(number))), table.words && axis.hasWords);
+}
+
+/**
+ * The size of a token in a text of a size.
+ * @param {{special?: boolean}} token
+ * @param {number} size
+ */
+export const sizeOfToken = ({ special }, size) => (special ? Math.max(11, Math.round(SPECIAL_SIZE * size)) : size);
+
 /**
  * Places for the words of a text in lines. Words flow in the direction of the text, the pieces of a word in that of the word.
- * @param {{shown: string, starts: boolean}[]} texts
+ * @param {{shown: string, starts: boolean, special?: boolean}[]} texts
  * @param {number} left
  * @param {number} top
  * @param {number} width
- * @param {{size: number, lineHeight: number}} style
+ * @param {{size: number, height: number, lineHeight: number, least?: number, padding?: number}} style of the text, of a word's box, from line to line, of the narrowest word, beside a token
  * @returns {{places: {x: number, y: number, width: number, height: number}[], bottom: number, rtl: boolean}}
  */
-export function flowText(texts, left, top, width, { size, lineHeight }) {
+export function flowText(texts, left, top, width, { size, height, lineHeight, least = LEAST_WORD, padding = PADDING }) {
   const rtl = runsRightToLeft(texts.map((text) => text.shown).join(" "));
-  const places = texts.map(({ shown }) => ({ x: 0, y: 0, width: Math.max(LEAST_WORD, Math.min(textWidth(shown, { size }) + 2 * PADDING, width)),
-    height: lineHeight - 6 }));
+  const places = texts.map((text) => ({ x: 0, y: 0, width: Math.max(least, Math.min(textWidth(text.shown, { size: sizeOfToken(text, size) }) + 2 * padding, width)), height }));
   let [x, y] = [0, top];
   for (const [first, end] of wordsOf(texts)) {
     const pieces = places.slice(first, end);
@@ -69,7 +93,7 @@ export function flowText(texts, left, top, width, { size, lineHeight }) {
     }
     x += BETWEEN_WORDS;
   }
-  return { places, bottom: y + lineHeight, rtl };
+  return { places, bottom: y + height, rtl };
 }
 
 /** The ranges of the words of some texts: first, and the one after the last. */

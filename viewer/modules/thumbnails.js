@@ -27,7 +27,7 @@ export function reduction(record) {
 export const joinedBins = ({ entry: { overview } }) => Math.max(1, Math.ceil(Math.max(overview.rows, overview.columns) / THUMBNAIL));
 
 /** The largest weight of a record's small maps, of all its heads. */
-export const largestOf = ({ entry }) => entry.codes?.maximum ?? entry.overview?.maximum.maximum ?? 0;
+export const largestOf = ({ entry }) => entry.codes?.maximum ?? entry.overview?.largest ?? 0;
 
 /**
  * A record's head as a small picture: the largest weight of each block of cells.

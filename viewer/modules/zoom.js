@@ -53,12 +53,19 @@ export class Zoom {
     const { app } = this;
     app.state.zoom = 1;
     this.apply(CLOSE / this.cell);
-    app.cursor = item;
     const { frame } = app;
     const { width, height } = app.window();
     const box = app.view.place(app, item);
     frame.scroller.scrollTo(box.x - (width + (box.frozenLeft ?? 0)) / 2, box.y - (height + (box.frozenTop ?? 0)) / 2);
-    frame.canvas.focus({ preventScroll: true });
+    this.point(item);
+  }
+
+  /** Moves the focus to a place. */
+  point(item) {
+    const { app } = this;
+    app.cursor = item;
+    app.hover = null;
+    app.frame.canvas.focus({ preventScroll: true });
     app.keyboard = true;
     app.changed();
   }
@@ -66,7 +73,7 @@ export class Zoom {
   /** Shows a finding of a long map closely. */
   toFinding({ head, row, column }) {
     this.app.set({ head });
-    this.to({ row, column });
+    this.app.view.activate(this.app, { row, column });
   }
 
   /** Shows the whole map. */

@@ -39,3 +39,10 @@ test("the first language of the browser that is known, and who is told of a chan
   speak("en");
   assert.equal(told.length, 4);
 });
+
+test("no view speaks of how a file is built", () => {
+  for (const [key, [english, chinese]] of Object.entries(WORDS).filter(([name]) => !name.startsWith("walk_"))) {
+    assert.doesNotMatch(english, /\btiles?\b|8-bit|square roots of|\breceived\b|\bpooled\b|float64/i, key);
+    assert.doesNotMatch(chinese, /8 位|池化|附带/, key);
+  }
+});

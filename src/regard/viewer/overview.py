@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from regard.errors import ShapeError
 from regard.records import AttentionRecord, DenseTiles, TileSource, bin_edges
 from regard.viewer.encoding import packed_codes, packed_numbers
-from regard.viewer.patterns import Chance, diagonals, sinks, spikes
+from regard.viewer.patterns import Chance, diagonals, peaks, sinks, spikes
 
 MOST_CELLS = 2**22
 """The most weights of one record that are carried whole; a larger record is carried as an overview."""
@@ -62,18 +62,19 @@ def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> 
     heads = sum(source.heads for source in sources)
     sides = [_first_sides(source, heads, budget_bytes) for source in sources]
     pooled = [_pooled(source, *side) for source, side in zip(sources, sides, strict=True)]
-    packed = [_packed_maps(*maps, record.signed) for maps, record in zip(pooled, records, strict=True)]
+    chances = [Chance(record) for record in records]
+    packed = [_packed_maps(*maps, *of) for maps, *of in zip(pooled, chances, records, strict=True)]
     while sum(size for _, size in packed) > budget_bytes:
         large = [number for number, (mean, _) in enumerate(pooled) if min(mean.shape[1:]) >= 2 * COARSEST_SIDE]
         if not large:
             break
         for number in large:
             pooled[number] = _halved(sources[number], *pooled[number])
-            packed[number] = _packed_maps(*pooled[number], records[number].signed)
+            packed[number] = _packed_maps(*pooled[number], chances[number], records[number])
     left = max(0, budget_bytes - sum(size for _, size in packed)) // max(1, len(records))
     return [
-        _overview(record, maps[1], written, left)
-        for record, maps, (written, _) in zip(records, pooled, packed, strict=True)
+        _overview(record, chance, maps[1], written, left)
+        for record, chance, maps, (written, _) in zip(records, chances, pooled, packed, strict=True)
     ]
 
 
@@ -87,18 +88,22 @@ def _first_sides(source: TileSource, heads: int, budget_bytes: int) -> tuple[int
 
 
 def _overview(
-    record: AttentionRecord, maximum: NDArray[np.float32], maps: dict[str, Any], budget_bytes: int
+    record: AttentionRecord, chance: Chance, maximum: NDArray[np.float32], maps: dict[str, Any], budget_bytes: int
 ) -> dict[str, Any]:
     """Returns the maps of a record with its findings and exact tiles."""
-    findings = _findings(record, maximum)
+    source, findings = tile_source(record), _findings(record, chance, maximum)
     rows, columns = maximum.shape[1:]
+    even = np.maximum.reduceat(chance.of_queries, bin_edges(source.queries, rows)[:-1], axis=1)
     return {
+        "even": [[float(f"{share:.4g}") for share in head] for head in even] if record.visible is not None else None,
         "rows": rows,
         "columns": columns,
         "tile": TILE_SIDE,
         "hidden": record.kind == "causal" or (record.visible is not None and not record.visible.all()),
         **maps,
         "findings": findings,
+        "largest": float(np.abs(np.nan_to_num(maximum)).max(initial=0.0)),
+        "peaks": [] if record.signed else peaks(source, maximum, chance),
         "tiles": _tiles(record, findings, budget_bytes),
     }
 
@@ -106,11 +111,11 @@ def _overview(
 def record_findings(record: AttentionRecord) -> dict[str, Any]:
     """Returns what is found in a record that is not carried whole: ``sinks``, ``diagonals`` and ``spikes``."""
     source = tile_source(record)
-    return _findings(record, _pooled(source, *_first_sides(source, source.heads, 0))[1])
+    return _findings(record, Chance(record), _pooled(source, *_first_sides(source, source.heads, 0))[1])
 
 
-def _findings(record: AttentionRecord, maximum: NDArray[np.float32]) -> dict[str, Any]:
-    source, chance = tile_source(record), Chance(record)
+def _findings(record: AttentionRecord, chance: Chance, maximum: NDArray[np.float32]) -> dict[str, Any]:
+    source = tile_source(record)
     findings: dict[str, Any] = {"sinks": [], "diagonals": [], "spikes": []}
     if not record.signed:  # shares of a row that has any sum say nothing
         findings |= {"sinks": sinks(source, chance), "diagonals": diagonals(source, maximum, chance)}
@@ -146,9 +151,14 @@ def _halved(
     return coarse.astype(np.float32), np.where(-lowest > highest, lowest, highest)
 
 
-def _packed_maps(mean: NDArray[np.float32], maximum: NDArray[np.float32], signed: bool) -> tuple[dict[str, Any], int]:
-    """Returns both maps as they are written, and their size in bytes."""
-    maps = {name: _codes(values, signed) for name, values in (("mean", mean), ("maximum", maximum))}
+def _packed_maps(
+    mean: NDArray[np.float32], maximum: NDArray[np.float32], chance: Chance, record: AttentionRecord
+) -> tuple[dict[str, Any], int]:
+    """Returns both maps as they are written, in multiples of the equal share without signs, and their size in bytes."""
+    maps = {
+        name: _codes(values if record.signed else chance.multiples(values), record.signed)
+        for name, values in (("mean", mean), ("maximum", maximum))
+    }
     return maps, sum(len(entry["data"]) for entry in maps.values())
 
 

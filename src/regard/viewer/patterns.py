@@ -15,10 +15,13 @@ from numpy.typing import NDArray
 from regard.records import AttentionRecord, TileSource, bin_edges
 
 MOST_FINDINGS = 8
-"""The most findings of one kind."""
+"""The most findings of one kind, of diagonals of one head."""
 
 SINK_SHARE, SINK_TIMES = 0.02, 10
 """The least mean weight of a sink, and its least ratio to that of uniform weights."""
+
+MOST_DISTANCES = 16
+"""The most distances whose means are computed."""
 
 DIAGONAL_SHARE, DIAGONAL_TIMES = 0.05, 5
 """The least mean weight of a diagonal, and its least ratio to that of uniform weights."""
@@ -32,6 +35,12 @@ SAMPLED_QUERIES = 256
 
 SPIKE_WEIGHT, SPIKE_TIMES, SPIKE_GAP = 0.25, 10, 3
 """The least weight of a spike, and its least ratios to the uniform weight and to its head's largest other weight."""
+
+PEAKS, PEAK_KEYS = 5, 16
+"""The most peaks of a head, and the fewest keys that the query of one sees: among few keys a large part is no peak."""
+
+EVEN_BIN = 1.25
+"""The most ratio of the numbers of keys that the queries of a bin see, for which its largest weight is enough."""
 
 SAMPLED_TILES = 5
 """The number of tiles along a diagonal that are read to decide which offsets to read as a whole."""
@@ -62,6 +71,11 @@ class Chance:
         self.counts: NDArray[np.int64] = counts
 
     @property
+    def masked(self) -> bool:
+        """Whether a mask is given: without one, queries see all keys, or the first ones."""
+        return self._visible is not None
+
+    @property
     def seeing(self) -> NDArray[np.int64]:
         """The number of queries that see a key, ``[1 or heads]``; at least 1."""
         return np.maximum((self.counts > 0).sum(-1), 1)
@@ -70,6 +84,12 @@ class Chance:
     def of_queries(self) -> NDArray[np.float64]:
         """The uniform weight of each query, ``[1 or heads, queries]``; 0 if it sees no key."""
         return np.divide(1.0, self.counts, out=np.zeros(self.counts.shape), where=self.counts > 0)
+
+    def multiples(self, maximum: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Returns how many equal shares the largest weights ``[heads, rows, columns]`` of bins are at least."""
+        edges = bin_edges(self.counts.shape[1], maximum.shape[1])[:-1]
+        uniform = np.maximum.reduceat(self.of_queries, edges, axis=1)[:, :, None]
+        return np.divide(maximum, uniform, out=np.zeros(maximum.shape), where=uniform > 0)
 
     @property
     def of_keys(self) -> NDArray[np.float64]:
@@ -94,7 +114,10 @@ class Chance:
 
 
 def sinks(source: TileSource, chance: Chance) -> list[dict[str, Any]]:
-    """Finds keys with a large mean weight over queries that see keys, largest first: ``head``, ``key``, ``share``."""
+    """Finds keys with a large mean weight over queries that see keys, largest first: ``head``, ``key``, ``share``.
+
+    At least half of the sampled queries look at such a key.
+    """
     mean, _ = source.pooled(1, source.keys)
     shares = np.nan_to_num(mean[:, 0, :]) * (source.queries / chance.seeing)[:, None]
     is_sink = shares >= np.maximum(SINK_SHARE, SINK_TIMES * chance.of_keys)
@@ -135,11 +158,12 @@ def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) 
         common = LEAST_PART * chance.seeing <= looking
         heads = np.flatnonzero(common & (shares >= np.maximum(DIAGONAL_SHARE, DIAGONAL_TIMES * uniform))).tolist()
         candidates += [(float(shares[head]), head, offset, int(reaching[head])) for head in heads]
-    ordered = sorted(candidates, reverse=True)[:MOST_FINDINGS]
+    ordered = sorted(candidates, reverse=True)
     every = np.broadcast_to(chance.seeing, (source.heads,)).tolist()
     return [
         {"head": head, "offset": offset, "share": share, "queries": reaching, "all": every[head]}
-        for share, head, offset, reaching in ordered
+        for number, (share, head, offset, reaching) in enumerate(ordered)
+        if sum(other == head for _, other, _, _ in ordered[:number]) < MOST_FINDINGS
     ]
 
 
@@ -168,7 +192,7 @@ def _candidates(source: TileSource, maximum: NDArray[np.float32]) -> list[int]:
         for distance, total in sums.items():
             best[distance] = max(best.get(distance, 0.0), float(total.max()) / counts[distance])
     likely = sorted((offset for offset in best if 2 * best[offset] >= DIAGONAL_SHARE), key=lambda offset: -best[offset])
-    return likely[:MOST_FINDINGS]
+    return likely[:MOST_DISTANCES]
 
 
 def _diagonal_means(
@@ -223,8 +247,7 @@ def spikes(
     """
     heads, rows, columns = maximum.shape
     query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
-    uniform = np.maximum.reduceat(chance.of_queries, query_edges[:-1], axis=1)[:, :, None]
-    values = np.where(maximum >= SPIKE_TIMES * uniform, np.nan_to_num(maximum), 0.0)
+    values = np.where(chance.multiples(maximum) >= SPIKE_TIMES, np.nan_to_num(maximum), 0.0)
     for sink in findings["sinks"]:
         values[sink["head"], :, np.searchsorted(key_edges, sink["key"], "right") - 1] = 0.0
     for diagonal in findings["diagonals"]:
@@ -250,3 +273,40 @@ def spikes(
             weight = float(block[q, k])
             largest_weights.append({"head": head, "query": q0 + q, "key": k0 + k, "weight": weight})
     return sorted(largest_weights, key=lambda spike: -spike["weight"])[:MOST_FINDINGS]
+
+
+def peaks(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> list[dict[str, Any]]:
+    """Finds of each head the pairs that are the largest multiples of their equal share, and a bound of all multiples.
+
+    The ``pairs`` (``query``, ``key``, ``weight``, ``times``) are exact and differ in key and in distance; ``times`` is
+    the bound: no weight is a larger multiple of the equal share of its query. ``maximum`` is pooled.
+    """
+    heads, rows, columns = maximum.shape
+    query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
+    counts = np.broadcast_to(chance.counts, (heads, source.queries))
+    most = np.maximum.reduceat(counts, query_edges[:-1], axis=1)
+    least = np.minimum.reduceat(np.where(counts > 0, counts, source.keys), query_edges[:-1], axis=1)
+    bounds = np.nan_to_num(maximum).max(-1) * most
+    for row in np.flatnonzero((most > EVEN_BIN * least).any(0)).tolist():
+        q0, q1 = int(query_edges[row]), int(query_edges[row + 1])
+        seen = (0, source.keys if chance.masked else int(most[:, row].max()))
+        bounds[:, row] = (np.nan_to_num(source.tile((q0, q1), seen)).max(-1) * counts[:, q0:q1]).max(-1)
+    multiples = np.where(least[:, :, None] >= PEAK_KEYS, np.nan_to_num(chance.multiples(maximum)), 0.0)
+    of_heads = []
+    for head in range(heads):
+        pairs: list[dict[str, Any]] = []
+        left = multiples[head].copy()
+        while len(pairs) < PEAKS and left.max(initial=0.0) > 1:
+            row, column = divmod(int(left.argmax()), columns)
+            q0, q1, k0, k1 = (int(e) for e in (*query_edges[row : row + 2], *key_edges[column : column + 2]))
+            block = np.nan_to_num(source.tile((q0, q1), (k0, k1))[head])
+            q, k = (int(i) for i in np.unravel_index(int(block.argmax()), block.shape))
+            weight = float(block[q, k])
+            times = weight * int(counts[head, q0 + q])
+            pairs.append({"query": q0 + q, "key": k0 + k, "weight": weight, "times": float(f"{times:.4g}")})
+            left[:, max(0, column - 1) : column + 2] = 0.0
+            for offset in range(column - row - 1, column - row + 2):
+                along = np.arange(max(0, -offset), min(rows, columns - offset))
+                left[along, along + offset] = 0.0
+        of_heads.append({"pairs": pairs, "times": float(f"{bounds[head].max():.4g}")})
+    return of_heads

@@ -8,6 +8,7 @@ import { headLabels, labelText, leftOutText, noiseText, statisticsOf, surveyLabe
 import { captionOf, lossChange, ordersOf, relativeEntropy, signed } from "../head_order.js";
 import { say } from "../language.js";
 import { fitText, textWidth, wrapText } from "../lettering.js";
+import { LEAST_END, MOST_END } from "../long_map.js";
 import { clamp, formatNumber } from "../numbers.js";
 import { differInKind, kindText } from "../record_names.js";
 import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
@@ -246,7 +247,8 @@ export class GridView extends View {
     const shown = new Set(records.flatMap((record) => [...record.thumbnailKinds]));
     const samples = samplesOf([...shown]);
     const most = records.length ? this.most(app, records[0]) : null;
-    const own = most === null ? say(records.every((record) => record.signed) ? "grid_own_scale_signed" : "grid_own_scale", { times: EVEN_SHARES }) : say("grid_one_scale", { largest: formatNumber(most) });
+    const own = most === null && records.every((record) => record.large && !record.signed) ? say("grid_own_scale_long", { least: LEAST_END, most: MOST_END })
+      : most === null ? say(records.every((record) => record.signed) ? "grid_own_scale_signed" : "grid_own_scale", { times: EVEN_SHARES }) : say("grid_one_scale", { largest: formatNumber(most) });
     const surveyed = records.some((record) => record.entry.statistics);
     const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
     const axes = records.every(foldsOf) ? [] : [say("grid_axes")];

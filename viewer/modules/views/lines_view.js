@@ -21,6 +21,9 @@ const MOST_LINES_OF_ALL = 400;
 /** The part of the largest number below which there is no line, and for weights the weight itself. */
 const LEAST = 0.01;
 
+/** The most from one token to the next, in pixels. */
+const MOST_STEP = 52;
+
 /** How near to a line the pointer must be, in pixels. */
 const NEAR_LINE = 5;
 
@@ -41,16 +44,17 @@ export class LinesView extends RecordView {
     const table = app.table();
     const { width, height } = app.area;
     const heads = app.record.heads > 1 ? app.shownHeads().length : 0;
-    const step = clamp((height - 34) / Math.max(1, table.rows, table.columns), 18, 30);
+    const step = clamp((height - 34) / Math.max(1, table.rows, table.columns), 18, MOST_STEP);
+    const size = step >= 32 ? 15 : step >= 26 ? 13 : 12;
     const squares = squareGrid(heads, step, clamp(width * 0.12, 26, 150));
     // Eight beside the lines, and room for a rounded width.
-    const label = Math.min(150, width * (width < 500 ? 0.22 : 0.27), Math.max(labelWidth(table, "row", step), labelWidth(table, "column", step)) + 14);
-    const bars = width < 560 ? 0 : clamp(width * 0.14, 64, 130);
+    const label = Math.min(180, width * (width < 500 ? 0.22 : 0.27), (Math.max(labelWidth(table, "row", step), labelWidth(table, "column", step)) * size) / 12 + 18);
+    const bars = width < 560 ? 0 : clamp(width * 0.17, 64, 280);
     const sides = 2 * (label + squares.width + 10) + bars + 16;
-    const spread = Math.max(40, Math.min(520, width - sides));
+    const spread = Math.max(40, Math.min(Math.max(520, 0.42 * width), width - sides));
     const left = Math.max(6, (width - sides - spread) / 2) + squares.width + 8 + label;
     const right = left + spread;
-    return { table, step, label, squares, several: heads > 1, top: 26, left, right, bars, labels: { query: left - 8, key: right + 8 },
+    return { table, step, size, label, squares, several: heads > 1, top: 26, left, right, bars, labels: { query: left - 8, key: right + 8 },
       boxes: { query: left - label - 6 - squares.width, key: right + label + 6 }, bar: right + label + squares.width + 18 };
   }
 
@@ -70,9 +74,9 @@ export class LinesView extends RecordView {
     this.drawSquares(app, pen, place, win, pointed);
     if (place.bars) this.drawSums(app, pen, place, pointed.rows);
     this.drawTokens(app, pen, place, win, pointed);
-    const style = { color: app.theme.muted, size: 11, bold: true };
-    pen.text(say("queries"), place.labels.query, 11, { ...style, align: "end" });
-    pen.text(say("keys"), place.labels.key, 11, style);
+    const style = { color: app.theme.muted, size: 12 };
+    pen.text(say("linesAsk"), place.labels.query, 11, { ...style, align: "end" });
+    pen.text(say("linesLooked"), place.labels.key, 11, style);
     const { rows } = pointed;
     if (place.bars) pen.text(rows.length > 1 ? say("sumOf", { count: rows.length }) : say(rows.length ? "given" : "onAverage"), place.bar, 11, style);
   }
@@ -324,11 +328,12 @@ export class LinesView extends RecordView {
       const y = this.y(place, column);
       const value = sums.values[column];
       if (sums.masked[column]) { pen.hatch(place.bar, y - 4, 16, 8, theme); continue; }
-      pen.rect(place.bar, y - 4, Math.max(1, Math.min(length, (length * Math.abs(value || 0)) / (end || 1))), 8,
+      const wide = Math.max(1, Math.min(length, (length * Math.abs(value || 0)) / (end || 1)));
+      pen.rect(place.bar, y - place.size / 2, wide, place.size,
         { fill: place.table.signed ? divergingColor(Math.sign(value), theme) : theme.muted, radius: 2 });
       if (number) {
         const text = Number.isNaN(value) ? "NaN" : cellText(value);
-        pen.text(text, place.bar + place.bars, y, { color: theme.muted, size: 11, align: "end" });
+        pen.text(text, place.bar + wide + 6, y, { color: theme.muted, size: place.size - 1 });
       }
     }
   }
@@ -346,15 +351,16 @@ export class LinesView extends RecordView {
       const locked = row && app.state.locked.includes(number);
       const chosen = locked || (row ? rows.includes(number) : column === number);
       const size = patchSize(axis, group, place.step - 2);
-      const shown = fitText(shortText(text), place.label - 12, { bold: chosen });
-      const wide = size ? size.width + 8 : textWidth(shown, { bold: chosen }) + 8;
+      const style = { size: place.size, bold: chosen };
+      const shown = fitText(shortText(text), place.label - 12, style);
+      const wide = size ? size.width + 8 : textWidth(shown, style) + 8;
       const box = { x: row ? place.labels.query - wide + 4 : place.labels.key - 4, y: y - place.step / 2 + 0.5, width: wide, height: place.step - 1 };
       if (chosen) pen.rect(box.x, box.y, box.width, box.height, { fill: locked ? theme.accent : theme.highlight, radius: 3, stroke: theme.accent });
       if (item && item.side === side && item[row ? "row" : "column"] === number && app.keyboard) {
         ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
       }
       if (size) drawPatch(pen, axis, group[0], box.x + 4, y - size.height / 2, size, theme);
-      else pen.text(shown, place.labels[side], y, { color: locked ? theme.accentText : theme.text, bold: chosen, align: row ? "end" : "start" });
+      else pen.text(shown, place.labels[side], y, { ...style, color: locked ? theme.accentText : theme.text, align: row ? "end" : "start" });
     };
     for (let row = 0; row < table.rows; row += 1) one("query", row);
     for (let key = 0; key < table.columns; key += 1) one("key", key);
@@ -495,7 +501,7 @@ export class LinesView extends RecordView {
   }
 
   barText(app) {
-    if (!this.geometry(app).bars) return "";
+    if (!this.geometry(app).bars || (app.activeRows().length === 1 && app.shownHeads().length === 1)) return "";
     const mean = app.shownHeads().length > 1 ? say("barsMean", { heads: this.headText(app) }) : "";
     return say("barsLegend", { what: sumText(app.table(null), app.activeRows()) }) + mean;
   }

@@ -4,6 +4,8 @@ import { cellAt, inside, placeOfCell, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { poolingText, shadeOf } from "../long_map.js";
+import { drawPanel, panelParts, panelPlace, panelRoom } from "../long_panel.js";
+import { sayOfLongHead, sayOfPoint } from "../long_sentence.js";
 import { mapCanvas } from "../map_canvas.js";
 import { clamp, counted, formatNumber, formatWeight, niceStep } from "../numbers.js";
 import { divergingColor, signsOf } from "../palette.js";
@@ -11,9 +13,6 @@ import { scaleText } from "../scales.js";
 import { MASKED, MISSING, ZERO } from "../table.js";
 import { quoted, shortText } from "../text.js";
 import { RecordView } from "./record_view.js";
-
-/** Findings of one kind that a payload has, as in regard.viewer.patterns. */
-const MOST_FINDINGS = 8;
 
 /** A map of any length: pooled from afar, exact at close range. */
 export class LongView extends RecordView {
@@ -31,19 +30,57 @@ export class LongView extends RecordView {
     return record.large;
   }
 
+  settle(app) {
+    this.help = say(this.enlarges(app) ? "long_help" : "long_help_whole");
+  }
+
+  /** Whether single weights are here or are fetched. */
+  enlarges(app) {
+    return Boolean(app.options.fetchTile) || (app.record?.overview?.carried ?? 0) > 0;
+  }
+
   geometry(app) {
     const { record } = app;
     const { width, height } = app.area;
-    const [left, top] = [58, 74];
+    const [left, top] = [64, 74];
     const [queries, keys] = [record.queries.length, record.keys.length];
-    const fit = Math.min((width - left - 16) / keys, (height - top - 10) / queries);
-    const across = fit * queries < 120 ? Math.min((width - left - 16) / keys, 40) : fit;
-    return { record, map: record.overview, left, top, queries, keys, cell: Math.min(Math.max(fit, across) * app.state.zoom, 40) };
+    const wide = (width - left - 16 - panelRoom(width)) / keys;
+    const fit = Math.min(wide, (height - top - 10) / queries);
+    const across = fit * queries < 120 ? Math.min(wide, 40) : fit;
+    const cell = Math.min(Math.max(panelRoom(width) ? fit : wide, across) * app.state.zoom, 40);
+    return { record, map: record.overview, left, top, queries, keys, cell };
+  }
+
+  /** Where the panel is, and its lists; null where there is none. */
+  panel(app, place) {
+    const { map, left, top, keys, queries, cell } = place;
+    const panel = map && panelPlace(app, { right: left + keys * cell, bottom: top + queries * cell });
+    return panel ? { place: panel, ...panelParts(panel, map, app.state.head, this.spot(app, map)) } : null;
+  }
+
+  /** The pair whose words the panel shows: what is pointed at, else a place of what was found, else the strongest one. */
+  spot(app, map) {
+    const item = app.active();
+    if (item) return { ...item, times: this.timesAt(app, map, item) };
+    const finding = map.places().find((one) => one.head === (app.state.head ?? one.head) && one.kind !== "spike");
+    if (finding) return { ...finding, times: this.timesAt(app, map, finding) };
+    const [best] = map.peaksOf(app.state.head);
+    return best ? { row: best.query, column: best.key, times: best.times, head: best.head } : null;
+  }
+
+  /** How many equal shares a point of the map is. */
+  timesAt(app, map, { row, column }) {
+    const { head, pooling } = app.state;
+    const exact = map.exact(head, row, column);
+    const [down, across] = map.bin(row, column);
+    return exact === null ? map.pooled(pooling, head, down, across).value / map.even(head, down) : Math.max(0, exact) / map.evenOf(head, row);
   }
 
   size(app) {
-    const { left, top, queries, keys, cell } = this.geometry(app);
-    return { width: left + keys * cell + 16, height: top + queries * cell + 10 };
+    const place = this.geometry(app);
+    const { left, top, queries, keys, cell } = place;
+    const panel = this.panel(app, place);
+    return { width: left + keys * cell + 16, height: panel?.place.below ? panel.bottom : Math.max(top + queries * cell + 10, Math.min(panel?.bottom ?? 0, app.area.height)) };
   }
 
   draw(app, pen, win) {
@@ -52,21 +89,24 @@ export class LongView extends RecordView {
     const { left, top, cell, queries, keys } = place;
     const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
     const block = this.block(place);
-    const { canvas } = this.bitmap(app, place);
+    const { canvas, limits } = this.bitmap(app, place);
+    const spot = this.spot(app, place.map);
     pen.clip(area.x, area.y, area.width, area.height, () => {
       this.drawPooled(pen, place, area, canvas, block);
       if (cell >= 3) this.drawTiles(app, pen, place, area);
       pen.rect(left, top, keys * cell, queries * cell, { stroke: app.theme.border });
-      const item = app.active();
-      if (item) {
-        const box = this.place(app, item);
-        ring(pen, box.x, box.y, Math.max(3, box.width), Math.max(3, box.height), app.theme.focus, app.theme);
-      }
+      if (!spot) return;
+      const box = this.place(app, spot);
+      const wide = app.active() ? 3 : 9;
+      const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+      ring(pen, x - Math.max(wide, box.width) / 2, y - Math.max(wide, box.height) / 2, Math.max(wide, box.width), Math.max(wide, box.height),
+        app.active() ? app.theme.focus : app.theme.accent, app.theme);
     });
     this.drawAxes(app, pen, place, win, area);
     this.drawReceived(app, pen, place, win, area);
     this.drawMarks(app, pen, place, win, area);
-    this.drawList(app, pen, place);
+    const panel = this.panel(app, place);
+    if (panel) drawPanel(app, pen, panel.place, place.map, spot, panel, limits[0]);
   }
 
   /** Bins below two pixels are joined: scaling down would drop bright ones. */
@@ -82,29 +122,6 @@ export class LongView extends RecordView {
   headText(app) {
     const place = this.geometry(app);
     return `${app.headText()}${place.map ? ` \u00b7 ${place.map.statistic(app.state.pooling, this.block(place))}` : ""}`;
-  }
-
-  /** The findings, in the room beside a map that is narrower than the view. */
-  list(app, place) {
-    const x = place.left + place.keys * place.cell + 28;
-    if (app.state.zoom > 1 || app.area.width - x < 240 || !place.map) return [];
-    const room = Math.floor((app.area.height - 44) / 20);
-    return place.map.places().slice(0, room).map((found, number) =>
-      ({ found, x, y: 34 + 20 * number, width: app.area.width - x - 12, height: 20 }));
-  }
-
-  drawList(app, pen, place) {
-    const lines = this.list(app, place);
-    if (!lines.length) return;
-    const count = place.map.places().length;
-    const title = say(lines.length < count ? "long_findings_part" : "long_findings", { shown: lines.length, count, most: MOST_FINDINGS });
-    pen.text(fitText(title, lines[0].width, { size: 11, bold: true }), lines[0].x, 18, { color: app.theme.muted, size: 11, bold: true });
-    const item = app.active();
-    for (const { found, x, y, width, height } of lines) {
-      const chosen = item && item.found === found.text;
-      if (chosen) pen.rect(x - 4, y, Math.min(width, textWidth(found.text, { size: 12 }) + 8), height, { fill: app.theme.highlight, radius: 3 });
-      pen.text(fitText(found.text, width, { size: 12 }), x, y + height / 2, { color: app.theme.text, size: 12 });
-    }
   }
 
   /** The part of the pooled map that is seen, stretched. */
@@ -161,7 +178,7 @@ export class LongView extends RecordView {
     for (let cell = 0; cell < width * height; cell += 1) {
       const query = q0 + Math.floor(cell / width);
       const value = map.exact(app.state.head, query, k0 + (cell % width));
-      const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
+      const limit = limits[Math.floor(map.bin(query, 0)[0] / block)] * map.evenOf(app.state.head, query);
       ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limit, app.state.scale, map.record.signed));
       // The limit is a code, and may be a little less than the weight it stands for.
       if (Math.abs(value) > 1.01 * limit && value > -Infinity) tile.beyond = true;
@@ -175,7 +192,7 @@ export class LongView extends RecordView {
     const { theme } = app;
     pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
     pen.rect(win.x, win.y, win.width, top - 2, { fill: theme.background });
-    pen.text(say("long_axes"), win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
+    pen.text(say("axisQuery"), win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
     const ticks = (from, size, length) => {
       const step = niceStep((size / cell) / Math.max(2, size / 90));
       const first = Math.max(0, Math.ceil(from / cell / step));
@@ -221,17 +238,18 @@ export class LongView extends RecordView {
         const x = left + column * bin;
         if (x > area.x + area.width || x + bin < area.x || !(most > 0)) continue;
         const height = high * Math.sqrt(Math.abs(received[column] || 0) / most);
-        pen.rect(x, base - height, Math.max(1, bin), height, { fill: record.signed ? divergingColor(Math.sign(received[column]), app.theme) : app.theme.accent });
+        pen.rect(x, base - height, Math.max(1, bin), height, { fill: record.signed ? divergingColor(Math.sign(received[column]), app.theme) : app.theme.muted });
       }
     });
-    pen.text(say("long_received"), win.x + 6, base - 8, { color: app.theme.muted, size: 11 });
+    const title = { color: app.theme.muted, size: 11 };
+    pen.text(`${say("axisKey")} \u00b7 ${say("long_received")}`, win.x + Math.max(left, 12 + textWidth(say("axisQuery"), title) + 6), win.y + 12, title);
   }
 
   hit(app, x, y, win) {
     const place = this.geometry(app);
     const { left, top, cell, queries, keys } = place;
-    const line = this.list(app, place).find((one) => inside(one, x, y));
-    if (line) return { row: line.found.row, column: line.found.column, head: line.found.head, found: line.found.text };
+    const line = this.panel(app, place)?.rows.find((one) => one.item && inside(one, x, y));
+    if (line) return { ...line.item, found: line.text };
     if (x < win.x + left || y < win.y + top) return null;
     const [row, column] = cellAt(x, y, { left, top, width: cell, height: cell });
     return row < queries && column < keys ? { row, column } : null;
@@ -258,8 +276,19 @@ export class LongView extends RecordView {
   }
 
   activate(app, item) {
-    if (item.found) app.zoom.toFinding(item);
-    else app.zoom.to(item);
+    if (item.head !== undefined && item.head !== app.state.head) app.set({ head: item.head });
+    if (this.enlarges(app)) app.zoom.to({ row: item.row, column: item.column });
+    else app.zoom.point({ row: item.row, column: item.column });
+  }
+
+  sentence(app, item) {
+    const { overview, heads } = app.record;
+    if (!overview) return { text: "", shares: "" };
+    const { head, pooling } = app.state;
+    if (!item) return sayOfLongHead(overview, head);
+    const text = sayOfPoint(overview, pooling, head, item);
+    if (!text) return { text: this.describe(app, item), shares: "" };
+    return { text: head === null && heads > 1 ? say("meanOfHeadsSays", { count: heads, text }) : text, shares: "" };
   }
 
   describe(app, item) {
@@ -288,18 +317,18 @@ export class LongView extends RecordView {
     const place = this.geometry(app);
     const { map, left, top, cell, record } = place;
     if (!map) return { text: "" };
-    const { limits, kinds } = this.bitmap(app, place);
+    const { limits, kinds, beyond } = this.bitmap(app, place);
     const win = app.window();
     const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
     const exact = (cell >= 3 ? this.tilesIn(place, area) : []).map(([row, column]) => this.tile(app, place, row, column)).filter(Boolean);
     const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
-    const tiles = app.options.fetchTile ? say("long_fetched") : map.carried ? say("long_carried", { count: map.carried, side: map.side }) : say("long_no_tiles");
     const per = app.state.scale === "row" ? say("long_per_row") : "";
     const samples = [[ZERO, say(map.hidden ? "long_zero_hidden" : "long_zero")], [MASKED, say("masked")], [MISSING, "NaN"]];
-    const parts = [`${this.headText(app)}, ${scaleText(app.state.scale)}${per}`, exact.length ? say("long_framed") : "", tiles,
-      say("long_keys", { count: counted(record.keys.length) })];
-    return { ramp: record.signed ? "signed" : "map", title: record.signed ? say("of_signed") : undefined, scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
-      beyond: exact.some((tile) => tile.beyond), samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))),
-      text: parts.filter(Boolean).join(" \u00b7 ") };
+    const { scale, pooling } = app.state;
+    const parts = [place.map.statistic(pooling, this.block(place)), scale === "linear" ? "" : `${scaleText(scale)}${per}`, exact.length ? say("long_framed") : ""];
+    const largest = scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0);
+    return { ramp: record.signed ? "signed" : "map", title: record.signed ? say("of_signed") : say("long_times"), scale, largest, unit: record.signed ? "" : "\u00a0\u00d7",
+      even: record.signed || scale === "row" ? null : 1, mark: say("long_equal"), beyond: beyond || exact.some((tile) => tile.beyond),
+      samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))), text: parts.filter(Boolean).join(" \u00b7 ") };
   }
 }

@@ -3,12 +3,15 @@
 import { cellAt, drawCells, placeOfCell, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { BARS_ROOM, drawRowBars } from "../row_bars.js";
+import { BARS_ROOM, barsTop, drawRowBars } from "../row_bars.js";
 import { shortText } from "../text.js";
 import { CORNER, CellView, widest } from "./record_view.js";
 
 /** The height of the name of the keys above their tokens. */
 const AXIS = 16;
+
+/** The largest cell that a map without zoom has, in pixels. */
+const LARGEST_CELL = 88;
 
 /** A rectangular map with tokens on both sides. */
 export class PatternView extends CellView {
@@ -28,13 +31,15 @@ export class PatternView extends CellView {
     const across = room / Math.max(1, table.columns);
     const label = Math.min(widest(table, "column"), 130);
     const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
-    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), 46));
+    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), LARGEST_CELL));
     const cell = fit * app.state.zoom;
     const flat = label + 8 <= cell;
-    // A map that leaves room stands in the middle.
+    // A map and its bars stand in the middle together.
     const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
-    return { table, left: rowWidth + Math.floor(spare / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
-      whole: Math.min(across, down, 46), bars: spare / 2 >= BARS_ROOM.width + BARS_ROOM.gap && height >= BARS_ROOM.height };
+    const bars = spare >= BARS_ROOM.width + BARS_ROOM.gap && height >= BARS_ROOM.height;
+    const beside = bars ? BARS_ROOM.width + BARS_ROOM.gap : 0;
+    return { table, left: rowWidth + Math.floor((spare - beside) / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
+      whole: Math.min(across, down, LARGEST_CELL), bars };
   }
 
   size(app) {
@@ -59,8 +64,8 @@ export class PatternView extends CellView {
     const row = (app.active() ?? app.featured())?.row;
     if (place.bars && row !== undefined) {
       const right = place.left + table.columns * place.width;
-      const middle = place.top + Math.min(table.rows * place.height, area.height) / 2;
-      this.drawBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y: middle - BARS_ROOM.height / 2 });
+      const y = barsTop(place.top + (row + 0.5) * place.height, win.y + place.top, win.y + app.area.height);
+      this.drawBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y });
     }
   }
 

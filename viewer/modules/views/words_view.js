@@ -3,14 +3,29 @@
 import { drawKind, inside, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { clamp } from "../numbers.js";
+import { clamp, percent, shortWeight } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
 import { BARS_ROOM, drawRowBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
-import { evenShareOfSums, headsOf } from "../sentence.js";
+import { byWeight, evenShareOf, evenShareOfSums, headsOf, rowsAddUp } from "../sentence.js";
 import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
-import { flowText, flowTexts, wordAbove } from "../text_flow.js";
+import { flowText, flowTexts, sizeOfToken, wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf, specialText } from "./record_view.js";
+
+/** The sizes of a text: the first in which it fits its room, else the last. */
+const SIZES = [44, 36, 32, 28, 24, 20, 18, 16];
+
+/** Below this width the largest size is too large. */
+const ROOMY = 1600;
+
+/** The most that a line is wide: in sizes of its letters, and in pixels where that is more; and the least width of the bars below it. */
+const [LONGEST_LINE, LEAST_LINE, BARS_WIDTH] = [30, 960, 640];
+
+/** The room at the upper and lower edge. */
+const EDGE = 12;
+
+/** How many keys have their weights below them. */
+const MARKED = 3;
 
 /** The words of a text, shaded by their weight. */
 export class WordsView extends RecordView {
@@ -34,26 +49,43 @@ export class WordsView extends RecordView {
 
   geometry(app) {
     const table = app.table();
-    const { width } = app.area;
-    const wide = Math.min(width - 24, 920);
-    const left = Math.max(12, (width - wide) / 2);
-    const key = `${app.tableKey()}|${wide}|${app.record.number}`;
+    const { width, height } = app.area;
+    const key = `${app.tableKey()}|${width}|${height}|${app.record.number}`;
     if (this.cache?.key === key) return this.cache.place;
-    const most = Math.max(table.rows, table.columns);
-    const size = width < 500 || most > 120 ? 16 : most > 40 || width < 900 ? 20 : 28;
-    const [keyTexts, queryTexts] = [flowTexts(table, "column"), this.single(app) ? null : flowTexts(table, "row")];
-    const style = { size, lineHeight: 2 * size + 2 };
-    const queries = queryTexts ? flowText(queryTexts, left, 40, wide, style) : null;
-    const top = queries ? queries.bottom + 44 : 40;
-    const keys = flowText(keyTexts, left, top, wide, style);
-    const place = { table, left, size, queries: queries?.places ?? keys.places, keys: keys.places, top, bottom: keys.bottom, wide,
-      texts: { keys: keyTexts, queries: queryTexts ?? keyTexts }, rtl: { keys: keys.rtl, queries: (queries ?? keys).rtl } };
+    const texts = { keys: flowTexts(table, "column"), queries: this.single(app) ? null : flowTexts(table, "row") };
+    const place = SIZES.slice(width < ROOMY ? 1 : 0).reduce((/** @type {any} */ best, size) => (best && !best.cut && best.bottom <= height - EDGE ? best : this.flow(table, texts, app.area, size)), null);
+    const bars = place.bottom + BARS_ROOM.height <= height - EDGE;
+    const bottom = place.bottom + (bars ? BARS_ROOM.height : 0);
+    // Text and bars stand in the middle of a page; a phone's legend follows them.
+    const down = width < 500 ? 0 : Math.max(0, Math.floor((height - bottom) / (bars ? 2 : 3)) - EDGE);
+    for (const box of new Set([...place.queries, ...place.keys])) box.y += down;
+    Object.assign(place, { top: place.top + down, bottom: place.bottom + down, first: place.first + down, bars, height: width < 500 ? bottom + 8 : Math.max(bottom + 8, height) });
     this.cache = { key, place };
     return place;
   }
 
+  /** The places of the words in one size, below the upper edge. */
+  flow(table, texts, area, size) {
+    const room = area.width - (area.width < 500 ? 24 : 80);
+    const small = clamp(Math.round(size * 0.42), 11, 15);
+    const height = Math.round(size * 1.32);
+    const style = { size, height, lineHeight: height + small + Math.round(size * 0.4) };
+    const first = area.width < 500 ? 44 : 52;
+    const oneLine = [texts.keys, texts.queries ?? []].every((some) => flowText(some, 0, first, room, style).bottom <= first + height);
+    const most = oneLine ? room : Math.min(room, Math.max(LEAST_LINE, LONGEST_LINE * size));
+    const boxes = [texts.keys, texts.queries ?? []].flatMap((some) => flowText(some, 0, first, most, style).places);
+    const used = Math.max(0, ...boxes.map((box) => box.x + box.width)) - Math.min(most, ...boxes.map((box) => box.x));
+    const wide = Math.min(most, Math.max(Math.ceil(used), BARS_WIDTH));
+    const left = Math.floor((area.width - wide) / 2);
+    const queries = texts.queries ? flowText(texts.queries, left, first, wide, style) : null;
+    const top = queries ? queries.bottom + small + 60 : first;
+    const keys = flowText(texts.keys, left, top, wide, style);
+    return { table, left, size, small, wide, top, first, bottom: keys.bottom + small + 4, cut: boxes.some((box) => box.width >= most), queries: queries?.places ?? keys.places, keys: keys.places,
+      texts: { keys: texts.keys, queries: texts.queries ?? texts.keys }, rtl: { keys: keys.rtl, queries: (queries ?? keys).rtl } };
+  }
+
   size(app) {
-    return { width: app.area.width, height: this.geometry(app).bottom + 8 };
+    return { width: app.area.width, height: this.geometry(app).height };
   }
 
   sums(app) {
@@ -65,23 +97,30 @@ export class WordsView extends RecordView {
     const sums = this.sums(app);
     const { theme } = app;
     if (!this.single(app)) {
-      this.drawHeading(app, pen, place, place.table.record.say("wordsAsking"), "", 20, place.rtl.queries);
+      this.drawHeading(app, pen, place, place.table.record.say("wordsAsking"), "", place.first - 34, place.rtl.queries);
       place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.texts.queries[row], null, row));
       this.drawBoundary(app, pen, place, "queries");
     }
     const { rows } = sums;
     const what = rows.length === 1 ? place.table.record.say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
       : say(rows.length ? "whatSeveral" : "whatAll");
-    const aside = headsOf(place.table) > 1 ? `${sumText(place.table, rows)}, ${app.headText()}` : sumText(place.table, rows);
-    this.drawHeading(app, pen, place, what, aside, place.top - 20, place.rtl.keys);
+    this.drawHeading(app, pen, place, what, headsOf(place.table) > 1 ? app.headText() : "", place.top - 34, place.rtl.keys);
+    const strongest = this.strongest(place, rows);
+    if (rows.length === 1 && strongest.length && this.single(app) && strongest[0].column !== rows[0]) this.drawCurve(app, pen, place.keys[rows[0]], place.keys[strongest[0].column], place.small);
     place.keys.forEach((box, column) => {
       if (box.y > win.y + win.height || box.y + box.height < win.y) return;
       const shade = signedShade(sums.values[column], sums.end, withoutRows(app.state.scale));
       this.drawWord(app, pen, box, place.texts.keys[column], { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
     });
+    for (const { column, text } of strongest) {
+      const box = place.keys[column];
+      const style = { size: place.small, bold: true };
+      pen.text(text, clamp(box.x + box.width / 2, place.left + textWidth(text, style) / 2, place.left + place.wide - textWidth(text, style) / 2), box.y + box.height + place.small * 0.7 + 1,
+        { ...style, color: theme.text, align: "center" });
+    }
     this.drawBoundary(app, pen, place, "keys");
-    if (rows.length === 1 && place.bottom + BARS_ROOM.height + 24 <= app.area.height) {
-      drawRowBars(app, pen, place.table, rows[0], { x: place.left, y: place.bottom + 40 });
+    if (rows.length === 1 && place.bars) {
+      drawRowBars(app, pen, place.table, rows[0], { x: place.left, y: place.bottom, width: place.wide, titled: false });
     }
     const item = app.active();
     if (item && app.keyboard) {
@@ -90,16 +129,35 @@ export class WordsView extends RecordView {
     }
   }
 
+  /** The keys that a query gives most, and how much; none where its weights have no order. */
+  strongest({ table }, rows) {
+    if (rows.length !== 1) return [];
+    const size = (column) => Math.abs(table.value(rows[0], column));
+    const order = byWeight(table, rows[0]).slice(0, MARKED).filter((column, place) => size(column) > (place ? evenShareOf(table, rows[0], column) : 0));
+    return order.map((column) => ({ column, text: rowsAddUp(table) ? percent(table.value(rows[0], column)) : shortWeight(table.value(rows[0], column)) }));
+  }
+
+  /** A thin curve from the word that asks to the one that it looks at most. */
+  drawCurve(app, pen, from, to, small) {
+    const [x0, x1] = [from.x + from.width / 2, to.x + to.width / 2];
+    const flat = from.y === to.y;
+    const [y0, y1] = flat ? [from.y, to.y] : from.y > to.y ? [from.y, to.y + to.height + small + 4] : [from.y + from.height, to.y];
+    // On one line it rises above the words; else it runs from line to line.
+    const bends = flat ? [[x0, y0 - small - 12], [x1, y1 - small - 12]] : [[x0, (y0 + y1) / 2], [x1, (y0 + y1) / 2]];
+    const at = (t, one) => (1 - t) ** 3 * [x0, y0][one] + 3 * t * (1 - t) ** 2 * bends[0][one] + 3 * t * t * (1 - t) * bends[1][one] + t ** 3 * [x1, y1][one];
+    pen.path(Array.from({ length: 33 }, (_, step) => [at(step / 32, 0), at(step / 32, 1)]), { color: app.theme.accent, lineWidth: 1.5 });
+  }
+
   drawHeading(app, pen, place, text, aside, y, rtl) {
     const { theme } = app;
     const [x, align] = rtl ? [place.left + place.wide, "end"] : [place.left, "start"];
-    const style = { size: 13, bold: true };
+    const style = { size: 16, bold: true };
     const shown = fitText(text, place.wide, style);
     pen.text(shown, x, y, { ...style, color: theme.text, align });
     const used = textWidth(shown, style) + 10;
     const room = place.wide - used;
     if (aside && room > 60) {
-      pen.text(fitText(aside, room, { size: 11 }), rtl ? x - used : x + used, y, { color: theme.muted, size: 11, align });
+      pen.text(fitText(aside, room, { size: 13 }), rtl ? x - used : x + used, y, { color: theme.muted, size: 13, align });
     }
   }
 
@@ -125,7 +183,9 @@ export class WordsView extends RecordView {
     else if (colors.fill) pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 3 });
     const chosen = row !== null && app.activeRows().includes(row);
     if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 3 });
-    pen.text(fitText(text.shown, box.width - 4, { size }), box.x + box.width / 2, box.y + box.height / 2, { color: colors.ink, size, align: "center" });
+    const style = { size: sizeOfToken(text, size) };
+    const color = text.special && !(weight?.shade > 0.2) ? theme.muted : colors.ink;
+    pen.text(fitText(text.shown, box.width - 4, style), box.x + box.width / 2, box.y + box.height / 2, { color, ...style, align: "center" });
   }
 
   hit(app, x, y) {
@@ -180,7 +240,7 @@ export class WordsView extends RecordView {
     const scale = withoutRows(app.state.scale);
     return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
       even: evenShareOfSums(table, sums), samples: samplesOf([...new Set(sums.kinds)]),
-      text: [`${sumText(table, sums.rows)}, ${app.headText()}`, scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table)].filter(Boolean).join(" \u00b7 ")
+      text: [sums.rows.length === 1 ? "" : sumText(table, sums.rows), scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table)].filter(Boolean).join(" \u00b7 ")
         + mergedText(table) + hiddenText(table) };
   }
 }
