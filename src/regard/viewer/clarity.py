@@ -45,7 +45,7 @@ def head_openings(record: AttentionRecord) -> list[tuple[float, int | None, int 
     if record.weights is None or record.signed or not record.weights.size:  # shares of a row of any sum say nothing
         return [(0.0, None, None)] * record.heads
     words = whole_words(record)
-    telling = _clarity(words)
+    telling = _clarity(words, np.diff(word_starts(record.keys), append=len(record.keys)))
     flat = telling.reshape(record.heads, -1)
     cells, size = flat.argmax(axis=1), len(words.keys)
     rows, columns = word_starts(record.queries), word_starts(record.keys)
@@ -68,14 +68,19 @@ def found_openings(heads: int, findings: dict[str, list[dict[str, Any]]]) -> lis
     return openings
 
 
-def _clarity(record: AttentionRecord) -> NDArray[np.float32]:
-    """Returns how clear each pair of a record of words is, ``[heads, queries, keys]``; 0: no pair to open on."""
+def _clarity(record: AttentionRecord, pieces: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Returns how clear each pair of words is, ``[heads, queries, keys]``; 0: no pair to open on.
+
+    Args:
+        record: of whole words.
+        pieces: the number of pieces of each key, on which an equal share depends.
+    """
     queries, keys = len(record.queries), len(record.keys)
     visible, asking, answering = visible_pairs(record), letters(record.queries)[:, None], letters(record.keys)
     counted = visible & (asking >= 0)
     weights = np.where(counted, np.nan_to_num(record.weights), np.float32(0))
     seen = visible.sum(-1, keepdims=True)
-    uniform = (1 / np.maximum(seen, 1)).astype(np.float32)
+    uniform = (pieces / np.maximum(visible @ pieces, 1)[..., None]).astype(np.float32)
     expected = np.maximum(_of_others(weights, counted), uniform)
     pairs = counted & (seen >= LEAST_KEYS) & (asking > 0) & (answering > 0)
     query, key = np.arange(queries)[:, None], np.arange(keys)
