@@ -25,7 +25,7 @@ def test_nothing_is_cut_off_and_canvases_are_sharp(show, font, request):
             }"""
         )
         assert drawn == pytest.approx(laid_out, abs=1), view
-        assert shown.colors > 12, view
+        assert view == "walk" or shown.colors > 12, view  # a narrow walk folds its map
         boxes = shown.page.evaluate(
             """() => {
               const root = document.getElementById('viewer').shadowRoot;

@@ -3,7 +3,7 @@
 import { CanvasPen } from "./canvas_pen.js";
 import { focusable, make } from "./elements.js";
 import { languageTag, say } from "./language.js";
-import { STYLE } from "./style.js";
+import { PHONE, STYLE } from "./style.js";
 import { shortText, visibleText } from "./text.js";
 import { WALK_STYLE } from "./walk_style.js";
 
@@ -55,7 +55,7 @@ export class Frame {
   /** Takes the layout of the width that there is, and holds the height that sentences have had in it. */
   fitWidth() {
     const { box, told } = this;
-    box.classList.toggle("narrow", box.clientWidth < 480);
+    box.classList.toggle("narrow", box.clientWidth < PHONE);
     box.classList.toggle("slim", box.clientWidth < 760);
     const width = told.clientWidth;
     if (this.width !== width) told.style.minHeight = "";

@@ -11,6 +11,7 @@ export class Input {
     this.app = app;
     this.grab = null; // where a drag began
     this.dragged = false;
+    this.tapped = null;
     this.seenAt = null; // where the pointer moved last
     this.listen();
   }
@@ -103,8 +104,16 @@ export class Input {
     const item = this.rests(event) ? this.app.hover : this.at(event);
     if (!item) return;
     this.app.cursor = item;
-    this.app.view.activate(this.app, item);
+    if (this.acts(event, item)) this.app.view.activate(this.app, item);
     this.app.changed();
+  }
+
+  /** Whether a click or tap acts on an item: a first tap points at it, as a finger cannot. */
+  acts({ pointerType }, item) {
+    const { view } = this.app;
+    const again = this.tapped?.view === view && sameItem(this.tapped.item, item);
+    this.tapped = { view, item };
+    return pointerType !== "touch" || again || !view.tapHelp;
   }
 
   focused() {

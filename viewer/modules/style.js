@@ -2,6 +2,9 @@
 
 import { FONT } from "./lettering.js";
 
+/** Below this width, in pixels, the viewer has the layout of phones. */
+export const PHONE = 480;
+
 export const STYLE = `
 :host { display: block; height: 100%; overflow: auto; color-scheme: light dark; }
 :host([data-scheme="light"]) { color-scheme: light; }
@@ -28,7 +31,7 @@ h1, h2 { grid-area: title; font-size: 16px; line-height: 24px; font-weight: 650;
 label, .group { display: inline-flex; align-items: center; gap: 8px; color: var(--muted); font-size: 13px; max-width: 100%; }
 .pair { display: inline-flex; gap: 2px; }
 .pair[hidden] { display: none; }
-.pair button { min-width: 28px; padding: 2px 6px; }
+.pair button { min-width: 32px; padding: 2px 6px; }
 .label { color: var(--muted); font-size: 13px; white-space: nowrap; }
 button, select { font: inherit; font-size: 13px; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 6px;
   padding: 2px 8px; min-height: 32px; max-width: 100%; }
@@ -113,6 +116,13 @@ kbd { min-width: 24px; padding: 0 6px; border: 1px solid var(--border); border-r
 .narrow .what { justify-self: end; }
 .narrow .more { justify-self: end; margin: 0 -4px; }
 .narrow .tabs { position: relative; flex: 1 1 100%; flex-wrap: nowrap; overflow-x: auto; scrollbar-width: none; }
+.narrow .bar { flex: 1 1 100%; }
+.narrow .bar label { flex: 1 1 88px; min-width: 0; }
+.narrow .bar select { flex: 1 1 0; min-width: 0; width: 100%; padding-inline: 4px; }
+.narrow .heads { display: grid; grid-template-columns: repeat(6, 1fr); flex: 1 1 100%; max-height: 112px; overflow: auto; }
+.narrow .heads button { justify-content: center; padding: 2px; min-height: 28px; }
+.narrow .heads .name { grid-area: 1 / 1 / 2 / 5; }
+.narrow .heads > button:last-child { grid-area: 1 / 5 / 2 / 7; }
 .narrow .tabs button { flex: 1 0 auto; padding: 2px 4px; }
 .narrow .sentence { font-size: 16px; line-height: 24px; }
 @media print {

@@ -339,7 +339,7 @@ export class Viewer {
     this.frame.restoreFocus(focus);
     this.frame.canvas.setAttribute("aria-label", `${say(/** @type {any} */ (this.view.name))}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
-    this.frame.help.textContent = this.view.help;
+    this.frame.help.textContent = (globalThis.matchMedia?.("(hover: none)").matches && this.view.tapHelp) || this.view.help;
     this.ready = this.chosen = true;
     this.resize();
     if (shown instanceof AttentionData) this.makeExact(shown);

@@ -4,6 +4,7 @@ import { headGroups } from "../head_order.js";
 import { textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
 import { differInKind, kindText } from "../record_names.js";
+import { PHONE } from "../style.js";
 
 /** The heights of a caption, of a name above a map and of a group's heading, in pixels. */
 const [CAPTION_HEIGHT, NAME_HEIGHT, TITLE_HEIGHT] = [15, 15, 26];
@@ -13,6 +14,9 @@ const [LAYER_NAMES, KINDS_APART, MOST_APART] = [72, 24, 44];
 
 /** The least side of a map that has room for a caption. */
 const LEAST_CAPTIONED = 54;
+
+/** On phones: the names' room, the least from one map to the next, and how much of the one that goes on is seen. */
+const [NARROW_NAMES, LEAST_PITCH, SEEN_PART] = [60, 82, 0.4];
 
 /** A map is stretched to at most this ratio of its sides. */
 const MOST_STRETCH = 2;
@@ -53,7 +57,7 @@ function byLayer(records, area) {
   });
   const most = (some) => Math.max(...some.map((record) => record.heads));
   const widest = kinds.reduce((sum, kind) => sum + most(records.filter((record) => kindText(record) === kind)), 0);
-  const left = LAYER_NAMES;
+  const left = layerNames(area);
   const fits = beside && area.width - left - KINDS_APART * kinds.length >= widest * (LEAST_CAPTIONED + 6);
   return fits ? byKind(records, kinds, most, area) : inLines(records, area);
 }
@@ -72,7 +76,8 @@ function inLines(records, area) {
   const several = differInKind(records);
   const nameOf = (record) => (several ? kindText(record) : "");
   const names = records.map((record) => textWidth(nameOf(record), { size: 11 }));
-  const left = Math.min(Math.max(LAYER_NAMES, area.width * 0.22), 24 + Math.max(LAYER_NAMES - 24, ...names));
+  const least = layerNames(area);
+  const left = Math.min(Math.max(least, area.width * 0.22), 24 + Math.max(least - 24, ...names));
   const lines = records.map((record) => ({ title: record.entry.layer, subtitle: nameOf(record), records: [record] }));
   return placed(lines, [{ title: "", numbers: numbersOf(records, heads) }], { left, top: 24 }, area);
 }
@@ -86,16 +91,25 @@ function byKind(records, kinds, most, area) {
     const alike = records.filter((record) => kindText(record) === kind);
     return { title: kind, numbers: numbersOf(alike, most(alike)) };
   });
-  return placed(lines, blocks, { left: LAYER_NAMES, top: 44 }, area);
+  return placed(lines, blocks, { left: layerNames(area), top: 44 }, area);
+}
+
+const layerNames = (area) => (area.width < PHONE ? NARROW_NAMES : LAYER_NAMES);
+
+/** From one head to the next: as many as there are; on narrow screens so many that they can be read, and a part of the next one. */
+function pitchOf(width, heads) {
+  const whole = Math.floor(width / LEAST_PITCH - SEEN_PART);
+  return width < PHONE && heads > whole ? width / (whole + SEEN_PART) : width / heads;
 }
 
 /** Lines of blocks of heads, as large as all are seen at once. */
 function placed(lines, blocks, { left, top }, area) {
   const heads = blocks.reduce((sum, block) => sum + block.numbers.length, 0);
-  const across = (area.width - left - KINDS_APART * blocks.length) / heads;
+  const across = pitchOf(area.width - left - KINDS_APART * (blocks.length - 1) - 4, heads);
   const down = (area.height - top) / lines.length - 8;
   const captioned = across - 6 >= LEAST_CAPTIONED;
-  const side = clamp(Math.min(across - 6, Math.max(down - (captioned ? CAPTION_HEIGHT : 0), 68)), 28, 164);
+  const high = area.width < PHONE ? across : Math.max(down - (captioned ? CAPTION_HEIGHT : 0), 68);
+  const side = clamp(Math.min(across - 6, high), 28, 164);
   const caption = side >= LEAST_CAPTIONED ? CAPTION_HEIGHT : 0;
   const pitch = clamp(across, side + 6, side + MOST_APART);
   let x = left;

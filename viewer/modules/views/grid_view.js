@@ -28,6 +28,8 @@ export class GridView extends View {
 
   help = say("grid_help");
 
+  tapHelp = say("tapOpens");
+
   available(app) {
     return app.records.length > 0 && (app.records.length > 1 || app.records[0].heads > 1);
   }
@@ -74,6 +76,12 @@ export class GridView extends View {
       pen.text(fitText(text, room, { size: 12, bold: true }), x, y, { color: app.theme.text, size: 12, bold: true });
     }
     if (layout.order === "layer") this.drawNames(app, pen, win, layout, chosen);
+    const text = (count, arrow) => `${say("others", { count })} ${arrow}`;
+    const hidden = (names, end) => names.filter((place) => place > end).length;
+    const across = layout.blocks.flatMap(({ x, numbers }) => numbers.map((_, head) => x + head * layout.pitch + layout.side));
+    const [right, below] = [hidden(across, win.x + win.width), hidden(layout.rows.map(({ y, height }) => y + height), win.y + win.height)];
+    if (right) drawMore(pen, text(right, "\u2192"), { x: win.x + win.width, y: win.y, width: -FADE, height: win.height }, app.theme);
+    if (below) drawMore(pen, text(below, "\u2193"), { x: win.x, y: win.y + win.height, width: win.width, height: -FADE }, app.theme);
   }
 
   /** The names of layers and heads, which do not scroll away. */
@@ -238,7 +246,12 @@ export class GridView extends View {
 
   sentence(app, item) {
     const all = say("grid_sentence", { heads: app.recordsOfText.reduce((sum, record) => sum + record.heads, 0) });
-    return { text: item ? this.describe(app, item) : all, shares: item ? "" : say("grid_reading") };
+    if (!item) return { text: all, shares: say("grid_reading") };
+    const record = app.records[item.row];
+    if (!record.decoded) return { text: this.describe(app, item), shares: "" };
+    const [what, ...rest] = this.does(record, item.column);
+    return { text: say("grid_says", { layer: record.entry.layer, head: record.headNumber(item.column), what }),
+      shares: [...rest, ...(record.large ? [] : this.numbersText(app, record, item.column))].join(" \u00b7 ") };
   }
 
   legend(app) {
@@ -258,6 +271,23 @@ export class GridView extends View {
       title: most === null ? say("grid_part") : undefined, scale, largest: most, samples,
       text: [signs ? say("grid_signed") : "", own, scale === "linear" ? "" : scaleText(scale), this.reductionText(records), ...folded, ...axes, ...named, paddingText(records)].filter(Boolean).join(" \u00b7 ") };
   }
+}
+
+/** How far what goes on beyond an edge fades, in pixels. */
+const FADE = 24;
+
+/** Fades the right or the lower edge of what is seen, and says there how many more there are; a negative width or height points inwards. */
+function drawMore(pen, text, { x, y, width, height }, theme) {
+  const steps = 12;
+  for (let step = 0; step < steps; step += 1) {
+    const style = { fill: theme.background, alpha: (1 - step / steps) ** 2 };
+    if (width < 0) pen.rect(x + (width * (step + 1)) / steps, y, -width / steps, height, style);
+    else pen.rect(x, y + (height * (step + 1)) / steps, width, -height / steps, style);
+  }
+  const wide = textWidth(text, { size: 12, bold: true }) + 16;
+  const [left, top] = width < 0 ? [x - wide - 4, y] : [x + (width - wide) / 2, y - 24];
+  pen.rect(left, top, wide, 20, { fill: theme.surface, stroke: theme.border, radius: 6 });
+  pen.text(text, left + 8, top + 10, { color: theme.text, size: 12, bold: true });
 }
 
 /** Of how many queries and keys a point is the largest weight, rounded to tenths. */

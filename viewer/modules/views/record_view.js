@@ -13,6 +13,8 @@ import { scaleText } from "../scales.js";
 export class RecordView extends View {
   ofTables = true;
 
+  tapHelp = say("tapKeeps");
+
   available(app) {
     return app.records.some((record) => this.shows(record));
   }

@@ -23,6 +23,9 @@ export class View {
   /** What the keys do, below the view. */
   help = "";
 
+  /** What a tap does, below the view on touch screens, where a first one points and a second one acts; "": a tap acts at once. */
+  tapHelp = "";
+
   /** Whether the view itself says what is pointed at, so that no tooltip is needed. */
   quiet = false;
 
