@@ -158,16 +158,17 @@ export class Frame {
     }
   }
 
-  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */
+  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage; on phones above it, where no finger is. */
   placeTip(text, { x, y, width, height }, room) {
     if (this.tip.textContent !== text) this.tip.textContent = text;
     const { offsetWidth, offsetHeight } = this.tip;
     const [left, top] = [x, y + this.stage.offsetTop];
-    const beside = left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
-    const below = top + height + 10;
+    const phone = room < PHONE;
+    const beside = phone ? left + (width - offsetWidth) / 2 : left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
+    const [above, below] = [top - offsetHeight - 10, top + height + 10];
     const bottom = this.stage.offsetTop + this.stage.offsetHeight;
     const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
-      Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
+      Math.max(0, phone || below + offsetHeight > bottom ? above : below)];
     this.tip.style.transform = `translate(${Math.round(right + this.stage.offsetLeft)}px, ${Math.round(down)}px)`;
   }
 }

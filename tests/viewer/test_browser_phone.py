@@ -1,0 +1,105 @@
+"""On phones: nothing is cut or pushed aside, a tap points before it acts, and the picture stays where it is pointed at."""
+
+import numpy as np
+import pytest
+
+import viewer_documents as documents
+from regard.records import AttentionRecord, TokenAxis
+from regard.viewer import View
+from regard.viewer.view import VIEWS
+
+CUT = """() => {
+  const root = document.getElementById('viewer').shadowRoot;
+  const texts = [...root.querySelectorAll('h1, h2, p:not(.readout), .sentence, button, label, b, li, th, td')];
+  return texts.filter((one) => one.offsetParent && getComputedStyle(one).overflowX !== 'visible' && one.scrollWidth > one.clientWidth + 1)
+    .map((one) => one.textContent);
+}"""
+"""The texts that are cut at the side."""
+
+
+def box(shown, name):
+    return shown.page.locator(name).bounding_box()
+
+
+def header_lines(shown):
+    """How many lines the header has: the different heights of its parts that are shown."""
+    parts = [one.bounding_box() for one in shown.page.locator("header > *").all() if one.is_visible()]
+    middles = sorted(part["y"] + part["height"] / 2 for part in parts)
+    return 1 + sum(next - one > 12 for one, next in zip(middles, middles[1:], strict=False))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("width", [320, 400])
+def test_every_view_fits_a_phone(show, width, language):
+    document = documents.everything()
+    shown = show(View(document, language=language), size=(width, 860), device_scale_factor=2, has_touch=True)
+    for view in VIEWS:
+        shown.show(view)
+        assert shown.page.evaluate("document.documentElement.scrollWidth") <= width, view
+        assert shown.page.evaluate("document.getElementById('viewer').scrollWidth") <= width, view
+        assert shown.page.evaluate(CUT) == [], view
+        assert header_lines(shown) <= 2 + bool(document.texts)
+        for control in shown.page.locator(".bar button, .bar select, .what, .more, [role=tab]").all():
+            if control.is_visible():
+                assert control.bounding_box()["height"] >= (24 if "heads" in view else 27), view
+
+
+@pytest.mark.parametrize(("width", "height"), [(400, 860), (900, 600), (640, 640), (1920, 1080)])
+def test_the_scale_follows_the_picture_and_nothing_scrolls_twice(show, width, height):
+    shown = show(View(documents.causal()[0]), size=(width, height))
+    stage, footer = box(shown, ".stage"), box(shown, "footer")
+    assert footer["y"] == pytest.approx(stage["y"] + stage["height"], abs=1)
+    bars = shown.page.evaluate(
+        """() => {
+          const host = document.getElementById('viewer');
+          const scroll = host.shadowRoot.querySelector('.scroll');
+          return [host.scrollHeight - host.clientHeight, scroll.scrollHeight - scroll.clientHeight];
+        }"""
+    )
+    assert 0 in bars
+    assert header_lines(shown) == (2 if width < 480 else 1)
+
+
+def test_a_first_tap_points_and_a_second_one_acts(show):
+    shown = show(View(documents.causal()[0], view="grid"), size=(400, 860), has_touch=True)
+    place = shown.middle({"row": 0, "column": 2})
+    shown.page.touchscreen.tap(*place)
+    shown.settle()
+    assert shown.call("state")["view"] == "grid"
+    assert shown.page.locator(".sentence").text_content().startswith("Layer 0, head 2")
+    shown.page.touchscreen.tap(*place)
+    shown.settle()
+    assert [shown.call("state")[name] for name in ("view", "head")] == ["pattern", 2]
+    place = shown.middle({"row": 2, "column": 1})
+    shown.page.touchscreen.tap(*place)
+    shown.settle()
+    assert shown.call("state")["locked"] == []
+    assert all(word in shown.page.locator(".sentence").text_content() for word in ("noise", "unwanted"))
+    shown.page.touchscreen.tap(*place)
+    shown.settle()
+    assert shown.call("state")["locked"] == [2]
+
+
+def test_the_sentence_only_grows_while_somebody_points(show):
+    weights = np.full((2, 5, 5), 0.2, np.float32)
+    weights[:, 4] = [0.92, 0.02, 0.02, 0.02, 0.02]
+    axis = TokenAxis(("dog", "far", "extraordinarily" * 3, "cat", "sat"))
+    shown = show(View(AttentionRecord("layer", 0, "self", axis, axis, weights)), size=(700, 700))
+    heights = []
+    for row, column in ((0, 0), (1, 1), (2, 2), (3, 0)):
+        shown.hover(row=row, column=column)
+        shown.settle()
+        heights.append(box(shown, ".told")["height"])
+    assert heights == sorted(heights)
+    assert heights[-1] > heights[0]
+    shown.page.get_by_label("Head", exact=True).select_option("1")
+    shown.page.mouse.move(2, 2)
+    shown.settle()
+    assert box(shown, ".told")["height"] < heights[-1]
+
+
+def test_a_narrow_grid_says_how_many_more_there_are(show):
+    shown = show(View(documents.causal(16)[0], view="grid"), size=(400, 860))
+    assert "13 more →" in shown.words
+    wide = show(View(documents.causal(16)[0], view="grid"), size=(1400, 860))
+    assert "more →" not in wide.words
