@@ -119,10 +119,10 @@ kbd { min-width: 24px; padding: 0 6px; border: 1px solid var(--border); border-r
 .narrow .bar { flex: 1 1 100%; }
 .narrow .bar label { flex: 1 1 88px; min-width: 0; }
 .narrow .bar select { flex: 1 1 0; min-width: 0; width: 100%; padding-inline: 4px; }
-.narrow .heads { display: grid; grid-template-columns: repeat(6, 1fr); flex: 1 1 100%; max-height: 112px; overflow: auto; }
+.narrow .heads { display: grid; grid-template-columns: repeat(auto-fill, minmax(54px, 1fr)); flex: 1 1 100%; max-height: 112px; overflow: auto; }
 .narrow .heads button { justify-content: center; padding: 2px; min-height: 28px; }
-.narrow .heads .name { grid-area: 1 / 1 / 2 / 5; }
-.narrow .heads > button:last-child { grid-area: 1 / 5 / 2 / 7; }
+.narrow .heads .name { grid-area: 1 / 1 / 2 / -3; }
+.narrow .heads > button:last-child { grid-area: 1 / -3 / 2 / -1; }
 .narrow .tabs button { flex: 1 0 auto; padding: 2px 4px; }
 .narrow .sentence { font-size: 16px; line-height: 24px; }
 @media print {
