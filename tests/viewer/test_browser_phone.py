@@ -1,4 +1,6 @@
-"""On phones: nothing is cut or pushed aside, a tap points before it acts, and the picture stays where it is pointed at."""
+"""On phones: nothing is cut or pushed aside, and a tap points before it acts; the scale follows the picture."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -11,8 +13,8 @@ from regard.viewer.view import VIEWS
 CUT = """() => {
   const root = document.getElementById('viewer').shadowRoot;
   const texts = [...root.querySelectorAll('h1, h2, p:not(.readout), .sentence, button, label, b, li, th, td')];
-  return texts.filter((one) => one.offsetParent && getComputedStyle(one).overflowX !== 'visible' && one.scrollWidth > one.clientWidth + 1)
-    .map((one) => one.textContent);
+  const cuts = (one) => getComputedStyle(one).overflowX !== 'visible' && one.scrollWidth > one.clientWidth + 1;
+  return texts.filter((one) => one.offsetParent && cuts(one)).map((one) => one.textContent);
 }"""
 """The texts that are cut at the side."""
 
@@ -25,7 +27,7 @@ def header_lines(shown):
     """How many lines the header has: the different heights of its parts that are shown."""
     parts = [one.bounding_box() for one in shown.page.locator("header > *").all() if one.is_visible()]
     middles = sorted(part["y"] + part["height"] / 2 for part in parts)
-    return 1 + sum(next - one > 12 for one, next in zip(middles, middles[1:], strict=False))
+    return 1 + sum(next - one > 12 for one, next in itertools.pairwise(middles))
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

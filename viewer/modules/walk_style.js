@@ -57,7 +57,7 @@ button.primary { background: var(--text); color: var(--background); border-color
 .stations { display: grid; grid-template-columns: minmax(0, 1fr); gap: 4px; }
 .station { border: 1px solid var(--border); border-radius: 6px; background: var(--background); }
 .station.here { border-color: var(--text); box-shadow: 0 0 0 1px var(--text); margin: 4px 0; }
-.line { display: grid; grid-template-columns: 1.5em max-content minmax(0, 1fr) max-content; gap: 0 8px; align-items: baseline; align-content: center; width: 100%; min-height: 36px; padding: 4px 12px;
+.line { display: grid; grid-template-columns: 1.5em minmax(0, max-content) minmax(0, 1fr) max-content; gap: 0 8px; align-items: baseline; align-content: center; width: 100%; min-height: 36px; padding: 4px 12px;
   border: 0; background: none; text-align: left; }
 .line .number { color: var(--muted); font-weight: 400; font-variant-numeric: tabular-nums; }
 .line .name { font-weight: 650; }
