@@ -108,6 +108,11 @@ def test_the_menu_changes_all_words_and_nothing_else(show):
     shown.call("undo")
     shown.settle()
     assert shown.call("state")["view"] == "lines"
+    shown.page.wait_for_url(re.compile("view=lines.*language=zh"))
+    shown.call("redo")
+    shown.page.wait_for_url(re.compile("view=pattern"))
+    shown.call("undo")
+    shown.page.wait_for_url(re.compile("view=lines"))
     shown.page.reload()
     shown.page.wait_for_selector("canvas")
     shown.settle()

@@ -36,7 +36,9 @@ LOADER = """
 if (typeof DecompressionStream === "undefined") {
   document.getElementById("old-browser").hidden = false;
 } else {
-  const bytes = Uint8Array.from(atob(document.getElementById("module").textContent), (one) => one.charCodeAt(0));
+  const binary = atob(document.getElementById("module").textContent);
+  const bytes = new Uint8Array(binary.length);
+  for (let place = 0; place < binary.length; place += 1) bytes[place] = binary.charCodeAt(place);
   const script = document.createElement("script");
   script.type = "module";
   script.textContent = await new Response(
