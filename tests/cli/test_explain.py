@@ -197,6 +197,20 @@ def test_explain_writes_pictures(call, tmp_path, suffix, start):
     assert path.read_bytes().startswith(start)
 
 
+def test_explain_writes_the_walk_of_the_chosen_head(call, tmp_path):
+    path = tmp_path / "walk.html"
+    code, out, err = call("one two three", "--heads", 2, "--head", 1, "--html", path)
+    assert code == 0
+    assert "weights" in out
+    assert f"walk: {path}" in err
+    start = '<script type="application/json" id="input">'
+    content = json.loads(path.read_text("utf-8").partition(start)[2].partition("</script>")[0])
+    assert content["options"]["view"] == "walk"
+    assert content["options"]["selection"]["steps"] == 1
+    assert content["payload"]["title"] == "one two three"
+    assert [steps["keys"] for steps in content["payload"]["steps"]] == [["one", "two", "three"]] * 2
+
+
 def test_explain_prints_and_draws_positions(call, steps, tmp_path):
     table = steps("--positions", 7, "--dim", 3)["positions"]
     torch.testing.assert_close(table, regard.positions.Sinusoidal(3).table(7, dtype=torch.float64))
@@ -271,6 +285,9 @@ BAD = {
     "color map of a step": ([*NUMBERS, "--picture", "x.png", "--color-map", "kye=Oranges"], "did you mean 'key'?"),
     "color map of positions": (["--positions", "4", "--color-map", "Oranges"], "--color-map does not go with"),
     "picture folder": ([*NUMBERS, "--picture", "nowhere/x.png"], "does not exist"),
+    "html": ([*NUMBERS, "--html", "x.htm"], "--html must end in .html; it is 'x.htm'"),
+    "html folder": ([*NUMBERS, "--html", "nowhere/x.html"], "cannot write nowhere/x.html"),
+    "html of positions": (["--positions", "4", "--html", "x.html"], "--html does not go with --positions"),
     "json folder": ([*NUMBERS, "--json", "nowhere/x.json"], "cannot write nowhere/x.json"),
     "no positions": (["--positions", "0"], "--positions must be at least 1"),
     "dpi": ([*NUMBERS, "--picture", "x.png", "--dpi", "1e9"], "for this picture of"),

@@ -91,9 +91,10 @@ class View:
         language: the language of the viewer, ``"en"`` or ``"zh"``; None: that of the browser, English where it is
             neither. The viewer's menu changes it.
         height: the height of the notebook's frame in pixels; None: 640.
-        budget_bytes: the most bytes of exact weights in the file (see `payload`).
-        steps: the (layer, head) pairs whose calculation the walk shows, for a result of `regard.watch` with
-            ``keep=True``; ``layer`` is the index of a record, as above. With ``inputs=True`` in place of it, the walk
+        budget_bytes: the most bytes of exact weights and of carried calculations in the file (see `payload`).
+        steps: the (layer, head) pairs whose calculation the walk shows in any case, for a result of `regard.watch`
+            with ``keep=True``; ``layer`` is the index of a record, as above. Without it, the file has those of as many
+            heads as half of ``budget_bytes`` holds, that of the first head first. With ``inputs=True`` in place of it, the walk
             through at most 64 tokens also shows what wrote the parts of a score. An `Explanation` has those of all its
             heads.
 
