@@ -94,9 +94,9 @@ class View:
         budget_bytes: the most bytes of exact weights and of carried calculations in the file (see `payload`).
         steps: the (layer, head) pairs whose calculation the walk shows in any case, for a result of `regard.watch`
             with ``keep=True``; ``layer`` is the index of a record, as above. Without it, the file has those of as many
-            heads as half of ``budget_bytes`` holds, that of the first head first. With ``inputs=True`` in place of it, the walk
-            through at most 64 tokens also shows what wrote the parts of a score. An `Explanation` has those of all its
-            heads.
+            heads as half of ``budget_bytes`` holds, that of the first head first. With ``inputs=True`` in place of
+            ``keep=True``, the walk through at most 64 tokens also shows what wrote the parts of a score. An
+            `Explanation` has those of all its heads.
 
     Raises:
         UnknownNameError: an unknown view, theme or language.
