@@ -167,3 +167,17 @@ def test_minilm_opens_on_it_and_the_animal():
     assert chosen[:2] == (3, 1)
     plain = sentence(document, chosen)[0].replace("\u2068", "").replace("\u2069", "")
     assert plain == "“it” gives 68\xa0% of its attention to “animal”."
+
+
+def test_the_walk_opens_on_the_clearest_pair_of_its_head(show):
+    steps, _ = documents.steps()
+    axis = TokenAxis(steps.query_labels)
+    weights = np.full((1, 4, 4), 0.1, np.float32)
+    weights[0, 3, 0] = 0.7
+    record = AttentionRecord("layer", 0, "self", axis, axis, weights)
+    document = Document("a walk", (record,), (replace(steps, attention="layer", layer=0, head=0),))
+    found = opening(document)
+    shown = show(View(document, view="walk"))
+    cell = shown.page.locator(".sentence").text_content()
+    for name in (axis.tokens[found.row], axis.tokens[found.column]):
+        assert f"“⁨{name}⁩”" in cell

@@ -329,7 +329,7 @@ export class Viewer {
     if (!this.current()) return;
     this.view.settle(this);
     const shown = this.current();
-    await shown.decode();
+    await Promise.all([shown.decode(), this.record?.decode()]); // the walk also shows the record of its head
     // Something else may have been chosen in the meantime.
     if (this.stopped.signal.aborted || this.current() !== shown) return;
     this.frame.bar.replaceChildren(...new Controls(this).build());
