@@ -69,6 +69,9 @@ def test_a_prediction_is_shown_with_its_own_weights(run_of, name):
         with pytest.raises(ArgumentError, match=r"View\(trained.document\(prediction\)\)"):
             View(prediction)
         (prediction,) = trained.predict([SENTENCE], tokens=3, layer=0)
+    several = View([prediction] * 2).document  # as the predictions of two inputs
+    assert several.text_numbers == (0, 1)
+    assert several.texts == tuple((name, f"{text} · {text}") for name, text in prediction.texts()[1:])
     (record,) = View(prediction).document.records
     assert record.weights.ndim == 3
     assert np.array_equal(record.weights.ravel(), prediction.weights.numpy().ravel())

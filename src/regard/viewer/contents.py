@@ -26,6 +26,7 @@ from regard.attention.readings import WATCHING_LINE
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.explanations import Explanation
 from regard.explanations.model_attention import head_arguments, head_matrices
+from regard.names.counted import counted
 from regard.records import AttentionRecord, Document, HeadGrid, StepsRecord
 from regard.records.axis import is_whole_number
 from regard.shapes.arrays import as_array
@@ -143,10 +144,28 @@ def _document(content: Any, labels: TokenLabels, steps: Sequence[tuple[int, int]
         figure = ", whose picture is .figure()" if hasattr(content, "figure") else ""
         raise KindError(f"{ACCEPTED_CONTENTS}; this is of type {type(content).__name__}{figure}")
     parts = list(content)
+    if parts and all(isinstance(part, Document) or callable(getattr(type(part), "document", None)) for part in parts):
+        labels.refuse(f"a {type(parts[0]).__name__}")
+        return _together([_document(part, labels, ()) for part in parts])
     if any(isinstance(part, (AttentionRecord, StepsRecord, HeadGrid, Explanation)) for part in parts):
         labels.refuse("a record")
         return _of_parts(parts)
     return _of_weights(parts, labels)
+
+
+def _together(documents: Sequence[Document]) -> Document:
+    """Returns the records of several documents, such as predictions of several inputs, as those of several texts."""
+    named: dict[str, list[str]] = {}
+    first = 1 if len(documents) > 1 else 0  # the first is the input, whose tokens stand in the list of texts
+    for name, text in (pair for document in documents for pair in document.texts[first:]):
+        named.setdefault(name, []).append(text)
+    texts = tuple((name, " · ".join(each)) for name, each in named.items())
+    titles = {document.title for document in documents}
+    title = titles.pop() if len(titles) == 1 else counted(len(documents), "text")
+    records, steps, grids = (
+        tuple(part for one in documents for part in getattr(one, name)) for name in ("records", "steps", "grids")
+    )
+    return Document(title, records, steps, texts, grids)
 
 
 def _of_parts(parts: Sequence[Any]) -> Document:
