@@ -53,7 +53,8 @@ function drawAround(app, pen, axis, position, title, { x, y, width }, colors) {
   pen.text(title, x, y, { color: theme.muted, ...PANEL_SMALL });
   const { texts, chosen, padding } = textAround(axis, position, width);
   const { places } = flowText(texts, x, y + 14, width, { ...AROUND, padding });
-  const from = places[chosen].y - AROUND.lineHeight * Math.max(0, Math.min(AROUND_LINES - 1, Math.round((places[chosen].y - y - 14) / AROUND.lineHeight) === 0 ? 0 : 1));
+  // The line of the token stands below one other, where there is one.
+  const from = places[chosen].y - AROUND.lineHeight * Math.min(1, Math.round((places[chosen].y - y - 14) / AROUND.lineHeight));
   let end = y + 14;
   places.forEach((box, number) => {
     const line = Math.round((box.y - from) / AROUND.lineHeight);
