@@ -191,11 +191,13 @@ class _Drawing:
             shown_indices(size, traced)
             for size, traced in zip(whole.shape, ((term.asks, term.looked_at), (term.column,)), strict=True)
         )
-        texts = cell_texts(whole)
-        texts = [["⋯" if None in (row, column) else texts[row][column] for column in columns] for row in rows]
-        matrix = np.array(
-            [[0.0 if None in (row, column) else whole[row, column] for column in columns] for row in rows]
-        )
+        # What stands for the rows and columns that are left out is blank.
+        drawn_texts, texts = cell_texts(whole), [["⋯"] * len(columns) for _ in rows]
+        matrix = np.zeros((len(rows), len(columns)))
+        for line, row in enumerate(rows):
+            for number, column in enumerate(columns):
+                if row is not None and column is not None:
+                    texts[line][number], matrix[line, number] = drawn_texts[row][column], whole[row, column]
         names = (
             _folded(panel.row_labels, rows, whole.shape[0], " "),
             _folded(panel.column_labels, columns, whole.shape[1], "\n"),
