@@ -10,7 +10,7 @@ import { sheetPicture } from "./sheet_picture.js";
 import { SvgPen } from "./svg_pen.js";
 import { visibleText } from "./text.js";
 
-/** What is saved: all of a view that has a sheet, else what is seen. */
+/** What is saved: all of a view that has a sheet, else the view on paper of its own. */
 const savedPicture = (app) => sheetPicture(app) ?? croppedPicture(app);
 
 /** The picture as the text of an SVG file. */
@@ -22,11 +22,16 @@ export function svgOf(app) {
   return pen.toString(visibleText(app.payload.title), [app.heading(), selectionText(app), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
 }
 
-export function saveSvg(app) {
+/** Decodes what a picture shows and the window does not: maps of the grid that were never scrolled to. */
+const decoded = (app) => Promise.all(app.view.name === "grid" ? app.records.map((record) => (record.large ? null : record.decode())) : []);
+
+export async function saveSvg(app) {
+  await decoded(app);
   download(app, new Blob([svgOf(app)], { type: "image/svg+xml" }), "svg");
 }
 
-export function savePng(app) {
+export async function savePng(app) {
+  await decoded(app);
   app.tables.frameStart = performance.now();
   const picture = savedPicture(app);
   const scale = Math.max(2, globalThis.devicePixelRatio || 1);

@@ -2,34 +2,37 @@
 
 import { BoundsPen } from "./bounds_pen.js";
 import { drawLegend } from "./legend.js";
-import { fitMiddle, textWidth } from "./lettering.js";
+import { wrapText } from "./lettering.js";
+import { sentenceOf } from "./sentence.js";
 import { visibleText } from "./text.js";
 
 /** The room above a view on the screen, in pixels: the controls above it say what it shows. */
 export const TOP = 4;
 
-/** The height of the heading above a saved view. */
-export const HEADING = 28;
-
-/** The height of the document's title, which a saved picture has above the heading. */
-const TITLE = 26;
-
 /** Around what is drawn, in pixels. */
 const MARGIN = 12;
+
+/** The room in which a view is drawn for a picture, so that the picture does not depend on the window. */
+const PAPER = { width: 1440, height: 620 };
+
+/** The most height of a picture, in pixels. */
+const HIGHEST = 8000;
 
 /** Room for a legend's numbers and words. */
 const LEAST_WIDTH = 480;
 
-const HEADING_STYLE = { size: 13, bold: true };
-
-const TITLE_STYLE = { size: 16, bold: true };
+/** The parts of a heading: what is shown, what is said of it, the numbers of what is said. */
+const STYLES = [{ size: 16, bold: true }, { size: 20 }, { size: 13 }];
 
 /** What is seen on the screen: the view and its legend. */
 export function paint(app, pen) {
   const { theme } = app;
-  const { width, height } = app.window();
+  const win = app.window();
+  const { width, height } = win;
   pen.rect(0, 0, width, height + TOP + app.legendHeight, { fill: theme.background });
-  paintPart(app, pen, { x: 0, y: 0, width, height }, TOP, undefined);
+  pen.clip(0, TOP, width, height, () => pen.shift(-win.x, TOP - win.y, () => app.view.draw(app, pen, win)));
+  pen.path([[0, TOP + height + 0.5], [width, TOP + height + 0.5]], { color: theme.border });
+  pen.shift(0, TOP + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme));
 }
 
 /** Where an item is on the page, in pixels of the window. */
@@ -40,40 +43,48 @@ export function locate(app, item) {
   return { x: canvas.left + box.x - win.x, y: canvas.top + TOP + box.y - win.y, width: box.width, height: box.height };
 }
 
-/** A part of the view that is seen, below a place and above the legend, of whose text so many lines are shown. */
-function paintPart(app, pen, { x, y, width, height }, top, room) {
-  const { theme } = app;
-  const win = app.window();
-  pen.clip(0, top, width, height, () => {
-    pen.shift(-win.x - x, top - win.y - y, () => app.view.draw(app, pen, win));
+/** The title, the sentence and its numbers above a picture: its lines with their places, and its height. */
+export function headingOf(app, width) {
+  const { text, shares } = sentenceOf(app);
+  let height = MARGIN;
+  const lines = [`${visibleText(app.payload.title)} \u00b7 ${app.heading()}`, text, shares].flatMap((part, number) => {
+    const style = STYLES[number];
+    return (part ? wrapText(part, width - 2 * MARGIN, style) : []).map((line) => {
+      height += 1.35 * style.size;
+      return { line, y: height - 0.7 * style.size, style };
+    });
   });
-  pen.path([[0, top + height + 0.5], [width, top + height + 0.5]], { color: theme.border });
-  pen.shift(0, top + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
+  return { height: height + MARGIN / 2, draw: (pen) => lines.forEach(({ line, y, style }) => pen.text(line, MARGIN, y, { color: app.theme.text, ...style })) };
 }
 
-/** The picture that is saved: what is seen without the empty rest around it, below the document's title. */
+/** The viewer on paper of its own, where the whole view is drawn; one that is zoomed in stays as it is seen. */
+function onPaper(app) {
+  if (app.state.zoom > 1) return app;
+  const at = (area) => Object.create(app, { area: { value: area }, window: { value: () => ({ x: 0, y: 0, ...area }) } });
+  const size = app.view.size(at(PAPER));
+  return at({ width: Math.max(PAPER.width, Math.min(size.width, HIGHEST)), height: Math.max(PAPER.height, Math.min(Math.ceil(size.height), HIGHEST)) });
+}
+
+/** The picture that is saved: the view without the empty rest around it, below its title and what is said of it. */
 export function croppedPicture(app) {
-  const { theme } = app;
-  const win = app.window();
+  const paper = onPaper(app);
+  const { theme, view } = paper;
+  const win = paper.window();
   const bounds = new BoundsPen(theme.background);
-  bounds.clip(0, 0, win.width, win.height, () => bounds.shift(-win.x, -win.y, () => app.view.draw(app, bounds, win)));
+  bounds.clip(0, 0, win.width, win.height, () => bounds.shift(-win.x, -win.y, () => view.draw(paper, bounds, win)));
   const found = bounds.box.left <= bounds.box.right ? bounds.box : { left: 0, top: 0, right: 0, bottom: 0 };
-  const title = visibleText(app.payload.title);
-  const words = Math.max(textWidth(title, TITLE_STYLE), textWidth(app.heading(), HEADING_STYLE)) + 20;
-  const width = Math.ceil(Math.min(win.width, Math.max(LEAST_WIDTH, words, found.right - found.left + 2 * MARGIN)));
-  const y = Math.max(0, Math.floor(found.top) - MARGIN / 2);
-  const part = { x: Math.floor(found.left) - MARGIN, y, width, height: Math.ceil(Math.min(win.height, found.bottom + MARGIN / 2)) - y };
+  const [left, top] = [Math.floor(found.left) - MARGIN, Math.floor(found.top) - MARGIN / 2];
+  const drawn = { width: Math.ceil(found.right) + MARGIN - left, height: Math.ceil(found.bottom) + MARGIN / 2 - top };
+  const width = Math.max(LEAST_WIDTH, drawn.width);
+  const heading = headingOf(app, width);
+  const below = heading.height + drawn.height;
   const legend = new BoundsPen(theme.background);
-  drawLegend(legend, app.view.legend(app), width, theme, Infinity);
-  const height = TITLE + HEADING + part.height + 2 + Math.max(0, legend.box.bottom) + MARGIN;
-  return {
-    width, height: Math.ceil(height), top: -TITLE,
-    /** With a pen whose upper left corner is (0, top). */
-    paint(pen) {
-      pen.rect(0, -TITLE, width, Math.ceil(height), { fill: theme.background });
-      pen.text(fitMiddle(title, width - 20, TITLE_STYLE), 10, -TITLE / 2 + 2, { color: theme.text, ...TITLE_STYLE });
-      pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
-      paintPart(app, pen, part, HEADING, Infinity);
-    },
-  };
+  drawLegend(legend, view.legend(paper), width, theme, Infinity);
+  const height = Math.ceil(below + Math.max(0, legend.box.bottom) + MARGIN);
+  return { width, height, top: 0, paint(pen) {
+    pen.rect(0, 0, width, height, { fill: theme.background });
+    heading.draw(pen);
+    pen.clip(0, heading.height, width, drawn.height, () => pen.shift(-win.x - left, heading.height - win.y - top, () => view.draw(paper, pen, win)));
+    pen.shift(0, below, () => drawLegend(pen, view.legend(paper), width, theme, Infinity));
+  } };
 }

@@ -1,8 +1,7 @@
 // @ts-check
 
 import { drawLegend } from "./legend.js";
-import { fitText } from "./lettering.js";
-import { HEADING } from "./picture.js";
+import { headingOf } from "./picture.js";
 
 const LEGEND = 66;
 
@@ -12,11 +11,12 @@ export function sheetPicture(app) {
   if (!sheet) return null;
   const { theme } = app;
   const { width } = sheet;
-  const height = Math.ceil(sheet.height) + HEADING + LEGEND;
+  const heading = headingOf(app, width);
+  const height = Math.ceil(sheet.height + heading.height) + LEGEND;
   return { width, height, top: 0, paint(pen) {
     pen.rect(0, 0, width, height, { fill: theme.background });
-    pen.text(fitText(app.heading(), width - 20, { size: 13, bold: true }), 10, 14, { color: theme.text, size: 13, bold: true });
-    pen.shift(0, HEADING, () => sheet.draw(pen));
+    heading.draw(pen);
+    pen.shift(0, heading.height, () => sheet.draw(pen));
     pen.shift(0, height - LEGEND + 2, () => drawLegend(pen, app.view.legend(app), width, theme));
   } };
 }

@@ -6,6 +6,7 @@ The functions import matplotlib when they are called.
 from regard.names.lazy_names import public_names
 from regard.pictures.alignment import alignment, merge
 from regard.pictures.calculation import Panel, calculation
+from regard.pictures.caption import Caption
 from regard.pictures.confusion import confusion_matrix
 from regard.pictures.curves import Quality, bleu_by_length, learning_rate_curve, training_curves
 from regard.pictures.fonts import MissingGlyphWarning
@@ -22,6 +23,7 @@ from regard.pictures.word_weights import word_weights
 __all__ = [
     "alignment",
     "merge",
+    "Caption",
     "Panel",
     "calculation",
     "Quality",

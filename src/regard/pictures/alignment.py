@@ -9,11 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
-from regard.pictures.fonts import LEAST_LETTERS_OF_TITLE, LONGEST_LABEL, Lettering, titled, visible_token
-from regard.pictures.heatmap import draw_cells, draw_lines, label_note, write_labels, write_numbers
+from regard.palette import MUTED
+from regard.pictures.caption import (
+    BARS_WIDTH,
+    MARGIN,
+    Caption,
+    Heading,
+    as_caption,
+    bars_height,
+    draw_row_bars,
+    mark,
+    place_bars,
+)
+from regard.pictures.fonts import LONGEST_LABEL, visible_token
+from regard.pictures.heatmap import draw_cells, draw_lines, forms_of, label_note, write_labels, write_numbers
 from regard.pictures.numbers import Matrix, as_array, cell_number
-from regard.pictures.sheet import new_sheet, set_position, text_extent
-from regard.pictures.weight_scale import draw_bar, weight_scale
+from regard.pictures.sheet import NOTE, TEXT, new_sheet, set_position, text_extent
+from regard.pictures.weight_scale import SCALE_HEIGHT, draw_scale, place_scale, scale_width, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,11 +33,13 @@ if TYPE_CHECKING:
 LINK_COLOR = "#E8590C"
 """Visible on black and on white."""
 
-MARGIN = 0.12  # inches, as all lengths below
-GAP = 0.16
-BAR_WIDTH = 0.13
-LEAST_BAR = 1.5
-AXIS_NAME = 0.2
+GAP = 0.16  # inches, as all lengths below
+BARS_GAP = 0.3
+AXIS_NAME = 0.18
+LEAST_NUMBERED_CELL = 0.27
+LABELLED_CELL = 0.19
+LARGEST_SIDE = 7.0
+LEAST_LETTERS = 5.0  # points
 LONGEST_SIDE = 40.0
 
 MOST_TOKENS = 10_000
@@ -80,40 +94,42 @@ def alignment(
     source_tokens: Sequence[str],
     target_tokens: Sequence[str],
     *,
-    title: str | None = None,
+    title: str | Caption | None = None,
     source_groups: Sequence[range] | None = None,
     target_groups: Sequence[range] | None = None,
     links: Iterable[tuple[int, int]] | None = None,
-    annotate: bool = False,
+    annotate: bool | None = None,
     color_map: str = "amount",
     maximum: float | None = 1.0,
     color_bar: bool = True,
-    axis_names: tuple[str, str] = ("target", "source"),
+    axis_names: tuple[str, str] | None = None,
+    marked: tuple[int, int | None] | None = None,
 ) -> Figure:
     """Draws attention weights: source on x (labels on top), target on y (read downwards), darker for more attention.
 
     Args:
-        weights: ``[target, source]``, finite; a tensor or array.
+        weights: ``[target, source]``, a tensor or array; −inf (masked) is hatched, NaN and inf are crossed.
         source_tokens: a label for each column; with groups, one for each position (joined into words) or for each word.
         target_tokens: a label for each row, likewise.
-        title: above the picture; a long one is wrapped.
+        title: above the picture: a text, or a `Caption`; a long one is wrapped.
         source_groups: positions of each source word, to `merge` sub-words; ranges from 0 to ``source``.
         target_groups: positions of each target word.
         links: true alignments as ``(source, target)`` indices of drawn columns and rows, marked with hollow squares.
-        annotate: write each weight into its cell.
+        annotate: write each weight into its cell; None: where it fits.
         color_map: ``"amount"``, from paper to ink (with a negative weight: red below 0, blue above), or one of
             matplotlib; ``"gray"`` is that of Bahdanau et al., from black (0) to white.
-        maximum: the weight of the last colour, or the largest weight if that is more; None: the largest weight, or four
-            times the weight that all would have if they were alike.
+        maximum: the least weight of the last colour; None: that of `scale_end`.
         color_bar: draw the scale.
-        axis_names: what rows and columns are.
+        axis_names: what rows and columns are; None: "asks ↓" and "looked at →".
+        marked: the row that is spoken of, whose largest weights are drawn as bars beside the cells, and the column of
+            its cell or None.
 
     Returns:
-        A figure, as large as its text and cells need. Its title also says that weights are nearly uniform, and which
+        A figure, as large as its text and cells need. A note in it says that weights are nearly uniform, and which
         tokens have labels if there is no room for all.
 
     Raises:
-        ShapeError: ``weights`` does not match the tokens, or is not finite.
+        ShapeError: ``weights`` does not match the tokens.
         ArgumentError: the groups are no partition, or links are outside the picture.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
@@ -131,43 +147,50 @@ def alignment(
     matrix = as_array("weights", weights, 2)
     source = _labels("source", source_tokens, source_groups, matrix.shape[1], "column")
     target = _labels("target", target_tokens, target_groups, matrix.shape[0], "row")
-    if not np.isfinite(matrix).all():
-        row, column = np.argwhere(~np.isfinite(matrix))[0].tolist()
-        raise ShapeError(f"weights must be finite; weights[{row}, {column}] is {matrix[row, column]}")
-    matrix = merge(matrix, target_groups, source_groups)
+    hidden = np.isneginf(matrix)
+    matrix = merge(np.where(hidden, 0.0, matrix), target_groups, source_groups)
+    matrix[merge(~hidden, target_groups, source_groups) == 0] = -np.inf
     rows, columns = matrix.shape
-    marked = sorted(set(links or ()))
-    for link in marked:
+    true_links = sorted(set(links or ()))
+    for link in true_links:
         if not (0 <= link[0] < columns and 0 <= link[1] < rows):
             raise ArgumentError(
                 f"links must be (source, target) with source < {columns} and target < {rows}; one is {tuple(link)}"
             )
 
-    cell = _cell_size(max(rows, columns, 1), annotate)
-    letter_size = min(9.0, max(3.0, 0.62 * cell * 72))
+    cell = _cell_size(max(rows, columns, 1), bool(annotate))
+    # A few rows of many columns stay high enough for their labels.
+    high = max(cell, min(LABELLED_CELL, LARGEST_SIDE / max(rows, 1)))
+    letter_size = min(TEXT, max(LEAST_LETTERS, 0.62 * cell * 72))
     # Labels that would overlap are thinned out.
-    step = max(1, math.ceil(letter_size * 1.05 / 72 / cell))
+    steps = math.ceil(letter_size * 1.05 / 72 / high), math.ceil(letter_size * 1.05 / 72 / cell)
     scale = weight_scale(matrix, maximum)
-    notes = scale.note, label_note("token", step, max(rows, columns))
-    heading = titled(title, max(LEAST_LETTERS_OF_TITLE, min(90, 3 * columns)), *notes)
-    lettering = Lettering([*source, *target, heading, *axis_names])
+    caption = as_caption(title)
+    caption = as_caption(
+        caption,
+        scale.note(caption),
+        *(label_note("token", step, count) for step, count in {(steps[0], rows), (steps[1], columns)}),
+    )
+    names = axis_names or (caption.say("axisQuery"), caption.say("axisKey"))
+    lettering = caption.lettering(*source, *target, *names)
     figure = new_sheet(1.0, 1.0)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_label("alignment")
-    extents = write_labels(axes, lettering, target, source, letter_size, step, 0.9 * cell)
-    label_width, label_height = (extent + 0.06 + AXIS_NAME for extent in extents)
+    label_width, label_height = write_labels(
+        axes, lettering, target, source, letter_size, steps, 0.9 * cell, marked or (None, None)
+    )
 
-    width, height = max(columns, 1) * cell, max(rows, 1) * cell
+    width, height = max(columns, 1) * cell, max(rows, 1) * high
     if matrix.size:
         image = draw_cells(axes, matrix, colors=scale.colors(color_map), low=scale.low, high=scale.high)
         image.set_norm(scale.norm())
         if cell >= 0.1:
             draw_lines(axes, rows, columns)
-        if annotate:
-            texts = [[cell_number(value) for value in line] for line in matrix.tolist()]
-            write_numbers(axes, image, texts, min(7.5, letter_size))
-        if marked:
-            x, y = np.array(marked).T
+        if annotate or (annotate is None and cell >= LEAST_NUMBERED_CELL):
+            texts = [[cell_number(value) if np.isfinite(value) else "" for value in line] for line in matrix.tolist()]
+            write_numbers(axes, image, texts, min(NOTE, letter_size))
+        if true_links:
+            x, y = np.array(true_links).T
             side = cell * 72 * 0.72
             axes.scatter(
                 x, y, s=side**2, marker="s", facecolors="none", edgecolors=LINK_COLOR, linewidths=1.1, label="true link"
@@ -178,36 +201,45 @@ def alignment(
     axes.set_xlim(-0.5, max(columns, 1) - 0.5)
     axes.set_ylim(max(rows, 1) - 0.5, -0.5)
 
-    title_text = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), heading)
-    title_width, title_height = text_extent(title_text) if heading else (0.0, 0.0)
-    bar = image if color_bar else None
-    bar_room = 0.0 if bar is None else GAP + BAR_WIDTH + 0.75
-    bar_height = min(max(height, LEAST_BAR), 3.0)
-    key_height = 0.24 if marked else 0.0
-    above = MARGIN + (title_height + GAP if heading else 0.0) + label_height
-    body = max(height, 0.0 if bar is None else bar_height)
-    names = [
-        lettering.letter(figure.text(0, 0, "", fontsize=9, va="center", ha="center", rotation=rotation), name)
-        for name, rotation in zip(axis_names, (90, 0), strict=True)
-    ]
-    (_, row_name), (column_name, _) = (text_extent(name) for name in names)
-    body = max(body, row_name)
-    sheet_width = max(label_width + max(width, column_name) + bar_room, title_width) + 2 * MARGIN
-    sheet_height = above + body + key_height + MARGIN
+    across, bars_room, bars_down, bars = width, 0.0, 0.0, None
+    if marked is not None and image is not None:
+        mark(axes, *marked, columns)
+        if columns > 1:
+            row = matrix[marked[0]]
+            bars = draw_row_bars(figure, lettering, caption, target[marked[0]], source, row, image)
+            bars_room, bars_down = BARS_GAP + BARS_WIDTH, bars_height(row)
+    corner, over = (
+        lettering.letter(figure.text(0, 0, "", fontsize=NOTE + 0.5, color=MUTED, va="bottom", ha=align), name)
+        for name, align in zip(names, ("right", "left"), strict=True)
+    )
+    name_width = text_extent(corner)[0]
+    left = MARGIN + max(label_width + 0.06, name_width)
+    bar = None
+    if image is not None and color_bar:
+        bar = draw_scale(
+            figure, image, caption, even=scale.even, forms=forms_of(matrix),
+            cax=figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight"),
+        )  # fmt: skip
+    across = max(left - MARGIN + max(width, text_extent(over)[0]) + bars_room, 0.0 if bar is None else scale_width(bar))
+    heading = Heading(figure, lettering, caption, across)
+    above = MARGIN + heading.height + (0.5 * GAP if heading.texts else 0.0) + AXIS_NAME + label_height + 0.06
+    body = max(height, bars_down)
+    key_height = 0.2 if true_links else 0.0
+    below = MARGIN + key_height + (0.0 if bar is None else SCALE_HEIGHT)
+    sheet_width, sheet_height = max(across, heading.width) + 2 * MARGIN, above + body + below
     figure.set_size_inches(sheet_width, sheet_height)
     top = sheet_height - above
-    left = MARGIN + label_width
     set_position(axes, left, top - height, width, height)
-    title_text.set_position((MARGIN / sheet_width, 1 - MARGIN / sheet_height))
-    names[0].set_position(((MARGIN + 0.07) / sheet_width, (top - max(height, row_name) / 2) / sheet_height))
-    names[1].set_position(
-        ((left + max(width, column_name) / 2) / sheet_width, (top + label_height - AXIS_NAME / 2) / sheet_height)
-    )
+    heading.place(MARGIN, MARGIN)
+    corner.set_position(((left - 0.04) / sheet_width, (top + 0.06) / sheet_height))
+    over.set_position((left / sheet_width, (top + label_height + 0.08) / sheet_height))
+    if bars is not None and marked is not None:
+        asking = top - (marked[0] + 0.5) * high
+        middle = min(max(asking, top - body + bars_down / 2), top - bars_down / 2)
+        place_bars(bars, left + width + BARS_GAP, middle, bars_down)
     if bar is not None:
-        bar_axes = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
-        set_position(bar_axes, left + max(width, column_name) + GAP, top - bar_height, BAR_WIDTH, bar_height)
-        draw_bar(figure, bar, scale, cax=bar_axes)
-    if marked:
+        place_scale(bar, MARGIN, MARGIN + key_height)
+    if true_links:
         key = figure.text(left / sheet_width, (MARGIN * 0.6) / sheet_height, "□ true link", va="bottom", fontsize=8)
         key.set_color(LINK_COLOR)
     return figure
@@ -271,5 +303,5 @@ def _starts(name: str, groups: Sequence[range], length: int) -> list[int]:
 
 def _cell_size(longest: int, annotate: bool) -> float:
     """Returns the side of a cell in inches: large if there are few, readable for sentences, smaller for long ones."""
-    smallest = 0.34 if annotate else 0.19
-    return min(max(smallest, min(0.42, 7.0 / longest)), LONGEST_SIDE / longest)
+    smallest = 0.34 if annotate else 0.04
+    return min(max(smallest, min(0.36, LARGEST_SIDE / longest)), LONGEST_SIDE / longest)

@@ -128,7 +128,9 @@ def heatmap(
     if numbered:
         write_numbers(axes, image, texts, letters)
     step = max(1, int(np.ceil(0.14 / min(cell_width, cell_height))))
-    extents = write_labels(axes, lettering, row_labels, column_labels, LETTERS, step, (cell_width - 0.05) * step)
+    extents = write_labels(
+        axes, lettering, row_labels, column_labels, LETTERS, (step, step), (cell_width - 0.05) * step
+    )
     has_bar = not numbered if color_bar is None else color_bar
     if ax is not None:
         if heading:
@@ -267,6 +269,13 @@ def form_note(zero: bool, hidden: bool, missing: bool) -> str:
     return ", ".join(text for occurs, text in named if occurs)
 
 
+def forms_of(matrix: Matrix) -> list[str]:
+    """Returns the forms of cells in a matrix that are no amounts: ``"zero"``, ``"masked"``, ``"NaN"``."""
+    hidden = np.isneginf(matrix)
+    named = {"zero": matrix == 0, "masked": hidden, "NaN": ~np.isfinite(matrix) & ~hidden}
+    return [name for name, cells in named.items() if cells.any()]
+
+
 def draw_cells(axes: Axes, matrix: Matrix, *, colors: str, low: float, high: float) -> AxesImage:
     """Draws a matrix, its first row on top; cell ``(row, column)`` has its centre at ``x = column, y = row``.
 
@@ -295,7 +304,7 @@ def draw_cells(axes: Axes, matrix: Matrix, *, colors: str, low: float, high: flo
     return image
 
 
-def draw_lines(axes: Axes, rows: int, columns: int, *, color: str = "#5c5c5c", width: float = 0.3) -> None:
+def draw_lines(axes: Axes, rows: int, columns: int, *, color: str = "#ffffff", width: float = 0.5) -> None:
     """Draws thin lines between the cells."""
     axes.hlines(np.arange(rows - 1) + 0.5, -0.5, columns - 0.5, colors=color, linewidths=width)
     axes.vlines(np.arange(columns - 1) + 0.5, -0.5, rows - 0.5, colors=color, linewidths=width)
@@ -337,23 +346,35 @@ def ordinal(number: int) -> str:
 
 
 def write_labels(
-    axes: Axes, lettering: Lettering, rows: Sequence[str], columns: Sequence[str], size: float, step: int, width: float
+    axes: Axes,
+    lettering: Lettering,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    size: float,
+    steps: tuple[int, int],
+    width: float,
+    bold: tuple[int | None, int | None] = (None, None),
 ) -> tuple[float, float]:
-    """Labels every ``step``-th row at the left and column on top; columns upright where a label is too wide.
+    """Labels every so-many-th row at the left and column on top; columns upright where a label is too wide.
 
     Args:
         size: of the letters, in points.
-        step: 1 labels all rows and columns.
+        steps: from one labelled row, and column, to the next.
         width: inches that a label of a column may take.
+        bold: the row and the column whose labels are bold, if they have one.
 
     Returns:
         The width of the row labels and the height of the column labels, in inches.
     """
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelsize=size, pad=3)
-    axes.set_xticks(range(0, len(columns), step), [lettering.drawable(label) for label in columns[::step]])
-    axes.set_yticks(range(0, len(rows), step), [lettering.drawable(label) for label in rows[::step]])
+    shown = [range(0, len(texts), step) for texts, step in zip((rows, columns), steps, strict=True)]
+    axes.set_yticks(shown[0], [lettering.drawable(rows[row]) for row in shown[0]])
+    axes.set_xticks(shown[1], [lettering.drawable(columns[column]) for column in shown[1]])
     on_top, at_left = axes.get_xticklabels(), axes.get_yticklabels()
+    for labels, positions, one in zip((at_left, on_top), shown, bold, strict=True):
+        if one in positions:
+            labels[positions.index(one)].set_fontweight("bold")
     for label in (*on_top, *at_left):
         lettering.letter(label)
     if any(text_extent(label)[0] > width for label in on_top):

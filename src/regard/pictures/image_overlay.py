@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
-from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
-from regard.pictures.heatmap import draw_forms, form_note
+from regard.palette import ACCENT
+from regard.pictures.caption import MARGIN, Caption, Heading, as_caption
+from regard.pictures.fonts import LONGEST_LABEL, visible_token
+from regard.pictures.heatmap import draw_forms, forms_of
 from regard.pictures.numbers import as_array, as_image
 from regard.pictures.sheet import fit_width, new_sheet
-from regard.pictures.weight_scale import WeightScale, draw_bar, weight_scale
+from regard.pictures.weight_scale import WeightScale, draw_scale, surround, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
@@ -24,9 +26,6 @@ DARKEST_FACTOR = 0.15
 
 COLUMNS = 5
 PANEL = 1.8  # inches
-BAR_LENGTH, BAR_HEIGHT, BAR_ROOM = 2.4, 0.1, 0.7
-"""The length and the height of the bar, and the height with its title."""
-
 MOST_PANELS = 200
 
 Box = tuple[float, float, float, float]
@@ -122,12 +121,12 @@ def image_overlays(
     grid: tuple[int, int],
     *,
     box: Box | None = None,
-    title: str | None = None,
+    title: str | Caption | None = None,
+    marked: int | None = None,
 ) -> Figure:
     """Draws an image and one overlay of it for each word, all with one scale.
 
-    It ends at the largest weight, or at four times the weight that all cells would have if they were alike; the title
-    also says that weights are nearly uniform.
+    It ends at `scale_end` of the largest weight; a note says that weights are nearly uniform.
 
     Args:
         image: uint8 ``[height, width, 3]``.
@@ -135,7 +134,8 @@ def image_overlays(
         labels: one for each row of the weights.
         grid: rows and columns.
         box: as for `spread`.
-        title: above all.
+        title: above all: a text, or a `Caption`.
+        marked: the word that is spoken of, whose image is outlined; None: none.
 
     Returns:
         A figure with a panel for the image and one for each word, five side by side.
@@ -161,33 +161,38 @@ def image_overlays(
             f"weights have shape {list(matrix.shape)}"
         )
     hidden, missing = np.isneginf(matrix), ~np.isfinite(matrix) & ~np.isneginf(matrix)
-    matrix = np.where(hidden | missing, 0.0, matrix)
     scale = weight_scale(matrix)._replace(root=False)  # brightness is linear
+    forms = [form for form in forms_of(matrix) if form != "zero"]
+    matrix = np.where(hidden | missing, 0.0, matrix)
     panels = [image, *(overlay(image, row, *grid, box, maximum=scale.high) for row in matrix)]
     shown = ["image", *(visible_token(label, LONGEST_LABEL) for label in labels)]
     across = min(COLUMNS, len(panels))
-    forms = form_note(False, bool(hidden.any()), bool(missing.any()))
-    heading = titled(title, 22 * across, scale.note, forms)
+    caption = as_caption(title)
+    caption = as_caption(caption, scale.note(caption))
     down = -(-len(panels) // across)
     height, width = image.shape[:2]
     tall = PANEL * min(max(height / width, 0.25), 4.0)
-    width, height = across * PANEL, down * (tall + 0.3) + 0.25 * (heading.count("\n") + 1.5) + BAR_ROOM
+    width, height = across * PANEL, down * (tall + 0.3)
     sheet = new_sheet(width, height, layout="constrained")
-    lettering = Lettering([*shown, heading])
-    if heading:
-        lettering.letter(sheet.suptitle("", fontsize=10), heading)
+    lettering = caption.lettering(*shown)
     every = sheet.subplots(down, across, squeeze=False).ravel()
     for axes in every:
         axes.set_axis_off()
     for axes, panel, label in zip(every, panels, shown, strict=False):
         axes.imshow(panel, interpolation="nearest", aspect="equal")
         fit_width(lettering.letter(axes.set_title("", fontsize=9), label), PANEL - 0.1)
+    if marked is not None:
+        every[marked + 1].set_axis_on()
+        every[marked + 1].set(xticks=[], yticks=[])
+        every[marked + 1].spines[:].set(color=ACCENT, linewidth=2)
+        every[marked + 1].title.set_fontweight("bold")
     x0, y0, x1, y1 = box or (0, 0, image.shape[1], image.shape[0])
     edges = x0 - 0.5, x1 - 0.5, y0 - 0.5, y1 - 0.5  # a pixel is around its numbers
     for axes, *cells in zip(every[1:], hidden, missing, strict=False):
         draw_forms(axes, *(one.reshape(grid) for one in cells), extent=edges)
-    draw_bar(
-        sheet, brightness(scale), scale, label=f"brightness: {scale.label}", ax=list(every), orientation="horizontal",
-        shrink=min(1.0, BAR_LENGTH / width), aspect=BAR_LENGTH / BAR_HEIGHT,
+    bar = draw_scale(
+        sheet, brightness(scale), caption, even=scale.even, forms=forms, title=caption.say("brightness"),
+        cax=sheet.add_axes((0.0, 0.0, 0.1, 0.1), label="weight"),
     )  # fmt: skip
+    surround(sheet, Heading(sheet, lettering, caption, width - 2 * MARGIN), bar)
     return sheet

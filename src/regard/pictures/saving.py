@@ -20,7 +20,10 @@ MOST_PIXELS = 100_000_000
 MOST_SIDE = 2**16 - 1
 """The most pixels of a side that matplotlib can draw."""
 
-# Without a date, the same picture gives the same file (SVG still draws random ids, as its salt is a global setting).
+# Without a date, the same picture gives the same file.
+SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "regard"}
+"""The letters of an SVG are text, and its ids are the same each time."""
+
 METADATA: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
@@ -57,7 +60,9 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 150.0) ->
     if suffix not in METADATA:
         raise ArgumentError(f"path must end in {', '.join(f'.{kind}' for kind in METADATA)}; it is {_cut(path)}")
     _check_dpi(figure, dpi)
-    with AtomicFile(target) as part:
+    from matplotlib import rc_context
+
+    with AtomicFile(target) as part, rc_context(SETTINGS):  # pyright: ignore[reportArgumentType]
         figure.savefig(part, format=suffix, dpi=dpi, metadata=METADATA[suffix])
     return target
 

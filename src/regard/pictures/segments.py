@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
+from regard.palette import ACCENT
 from regard.pictures.fonts import Lettering, visible
 from regard.pictures.image_overlay import DARKEST_FACTOR, brightness
-from regard.pictures.numbers import as_array, as_image
+from regard.pictures.numbers import as_array, as_image, short_weight
 from regard.pictures.sheet import fit_width, new_sheet, set_position, text_extent
-from regard.pictures.weight_scale import WeightScale, draw_bar, weight_scale
+from regard.pictures.weight_scale import WeightScale, titled_bar, weight_scale
 from regard.shapes.arrays import as_array as floating_array
 
 if TYPE_CHECKING:
@@ -126,7 +127,10 @@ def segments(
         assert scale is not None, "the attention has weights"
         drawn = _draw_attention(axes[-1], attention, scale, pixels)
         bar = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
-        draw_bar(figure, drawn, scale, label=f"brightness: {scale.label}", cax=bar)
+        share = "" if scale.even is None else f"\nline: equal share {short_weight(scale.even)}"
+        titled_bar(figure, drawn, f"brightness: attention weight, square-root scale{share}", cax=bar)
+        if scale.even is not None:
+            bar.axhline(scale.even, color=ACCENT, linewidth=1.4)
     heading = figure.text(0, 1, "", fontsize=11, va="top", ha="left")
     lettering.letter(heading, visible(title or ""))
     above = MARGIN + CAPTION + (text_extent(heading)[1] + 0.1 if title else 0.0)

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
+from regard.palette import ACCENT, MUTED
 from regard.pictures.alignment import LINK_COLOR, MOST_TOKENS
-from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
+from regard.pictures.caption import MARGIN, Caption, Heading, as_caption
+from regard.pictures.fonts import LONGEST_LABEL, visible_token
 from regard.pictures.heatmap import color_map as colors_named
-from regard.pictures.heatmap import colored
+from regard.pictures.heatmap import colored, draw_forms, forms_of
 from regard.pictures.numbers import as_array
-from regard.pictures.sheet import count_axis, new_sheet
-from regard.pictures.weight_scale import draw_bar, weight_scale
+from regard.pictures.sheet import TEXT, count_axis, new_sheet
+from regard.pictures.weight_scale import draw_scale, surround, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,11 +33,12 @@ def sound_alignment(
     tokens: Sequence[str],
     seconds: float,
     *,
-    title: str | None = None,
+    title: str | Caption | None = None,
     segments: Sequence[tuple[float, float]] | None = None,
     color_map: str = "amount",
     maximum: float | None = None,
     duration: float | None = None,
+    marked: int | None = None,
 ) -> Figure:
     """Draws the weights of each token over time, and the spectrogram above them.
 
@@ -43,22 +46,23 @@ def sound_alignment(
     same time as all columns, in frames of equal duration.
 
     Args:
-        weights: ``[tokens, positions]``, finite and at least 0; a tensor or array.
+        weights: ``[tokens, positions]``, at least 0; a tensor or array. −inf (masked) is hatched, NaN and inf are
+            crossed.
         spectrogram: ``[bands, frames]``, the lowest frequency first.
         tokens: a label for each row.
         seconds: duration of one position.
-        title: above the picture; a long one is wrapped.
+        title: above the picture: a text, or a `Caption`; a long one is wrapped.
         segments: the true (start, end) of each token in seconds, framed in the picture; None: unknown.
         color_map: of the weights: ``"amount"``, from paper to ink, or one of matplotlib.
-        maximum: the weight of the darkest colour, or the largest weight if that is more; None: the largest weight, or
-            four times the weight that all would have if they were alike.
+        maximum: the least weight of the darkest colour; None: that of `scale_end`.
         duration: seconds of the sound, where the picture ends; None: the end of the last position.
+        marked: the row that is spoken of, outlined; None: none.
 
     Returns:
         A figure, wider for a longer sound.
 
     Raises:
-        ShapeError: weights, tokens and spectrogram do not match, or are not finite.
+        ShapeError: weights, tokens and spectrogram do not match, or the spectrogram is not finite.
         ArgumentError: ``seconds`` is not above 0, or ``duration`` is not above 0 and at most the end of the positions.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
@@ -72,9 +76,8 @@ def sound_alignment(
         (['spectrogram', 'alignment'], [0.0, 1.0])
     """
     matrix, sound = as_array("weights", weights, 2), as_array("spectrogram", spectrogram, 2)
-    for name, array in (("weights", matrix), ("spectrogram", sound)):
-        if not np.isfinite(array).all():
-            raise ShapeError(f"{name} must be finite")
+    if not np.isfinite(sound).all():
+        raise ShapeError("spectrogram must be finite")
     rows, positions = matrix.shape
     if rows != len(tokens):
         raise ShapeError(f"weights must have one row for each token; it has {rows}, and there are {len(tokens)} tokens")
@@ -94,11 +97,12 @@ def sound_alignment(
     labels = [visible_token(token, LONGEST_LABEL) for token in tokens]
     scale = weight_scale(matrix, maximum)
     color_map = scale.colors(color_map)
-    heading = titled(title, 90, scale.note)
-    lettering = Lettering([*labels, heading])
+    caption = as_caption(title)
+    caption = as_caption(caption, scale.note(caption))
+    lettering = caption.lettering(*labels)
     height = max(0.6, ROW * rows)
     width = min(max(NARROWEST_PICTURE, SECOND * end + 1.5), WIDEST_PICTURE)
-    figure = new_sheet(width, height + 2.6 + 0.2 * heading.count("\n"), layout="constrained")
+    figure = new_sheet(width, height + 1.7, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1.3, height])
     above.set_label("spectrogram")
     below.set_label("alignment")
@@ -120,8 +124,14 @@ def sound_alignment(
     below.set_yticks(range(rows), [lettering.drawable(label) for label in labels], fontsize=8)
     for label in below.get_yticklabels():
         lettering.letter(label)
-    below.set_ylabel("token", fontsize=9)
-    below.set_xlabel("seconds", fontsize=9)
+    hidden = np.isneginf(matrix)
+    draw_forms(below, hidden, ~np.isfinite(matrix) & ~hidden, extent=(0.0, end, -0.5, rows - 0.5))
+    if marked is not None:
+        below.axhspan(marked - 0.5, marked + 0.5, fill=False, edgecolor=ACCENT, linewidth=1.2, zorder=4)
+        below.get_yticklabels()[marked].set_fontweight("bold")
+    words = lettering.letter(below.set_ylabel("", fontsize=TEXT), caption.say("axisQuery").strip(" ↓"))
+    words.set_color(MUTED)
+    below.set_xlabel("seconds", fontsize=TEXT, color=MUTED)
     below.tick_params(axis="x", labelsize=8)
     below.set_xlim(0, end if duration is None else duration)
     for row, (start, stop) in enumerate(segments or ()):
@@ -134,7 +144,9 @@ def sound_alignment(
         )
     if segments:
         below.legend(loc="upper right", fontsize=7.5, frameon=False, labelcolor=LINK_COLOR, handlelength=1.0)
-    draw_bar(figure, drawn, scale, ax=below, aspect=12)
-    if heading:
-        lettering.letter(figure.suptitle("", fontsize=10), heading)
+    bar = draw_scale(
+        figure, drawn, caption, even=scale.even, forms=forms_of(matrix),
+        cax=figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight"),
+    )  # fmt: skip
+    surround(figure, Heading(figure, lettering, caption, width - 2 * MARGIN), bar)
     return figure

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from regard.palette import ACCENT
-from regard.pictures.numbers import Matrix, short_number
-from regard.pictures.sheet import NOTE
+from regard.palette import BORDER, HATCH, INK, MASKED_PAPER, MISSING_MARK, MUTED, PAPER
+from regard.pictures.caption import MARGIN, Caption, Heading, equal_share
+from regard.pictures.numbers import Matrix, short_number, short_weight
+from regard.pictures.sheet import NOTE, TEXT, set_position, text_extent
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.colorbar import Colorbar
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
+
+RAMP, RAMP_HEIGHT, SCALE_HEIGHT = 1.9, 0.11, 0.47
+"""The length and the height of a bar in inches, and the height with its numbers and its mark."""
 
 LEAST_END = 4.0
 """A scale ends at this multiple of the even weight or above, so that weights which differ little look alike."""
@@ -34,35 +39,21 @@ class WeightScale(NamedTuple):
 
     Attributes:
         low: the weight of the first colour: 0, or −``high`` if a weight is negative, so that 0 is in the middle.
-        even: the weight of each key if all are alike, 1 / keys; None if the rows do not sum to 1.
+        high: the weight of the last colour.
+        even: the weight of each key if all that a row sees are alike; None if that is not one number for all rows.
         uniform: whether every row is nearly even.
         root: whether colours follow the square root of the weights: most rows are faint beside the largest weight.
     """
 
     low: float
     high: float
-    keys: int
     even: float | None
     uniform: bool
-    largest: float
     root: bool
 
-    @property
-    def note(self) -> str:
-        """The note on weights that are nearly uniform; "" for others."""
-        return f"nearly uniform: all weights are near 1/{self.keys}" if self.uniform else ""
-
-    @property
-    def label(self) -> str:
-        """The title of the bar."""
-        root = ", square-root scale" if self.root else ""
-        line = "" if self.even is None else f"\nline: 1/{self.keys} = {short_number(self.even)}"
-        size = (
-            f"from {short_number(-self.largest)} to {short_number(self.largest)}"
-            if self.low < 0
-            else (f"at most {short_number(self.largest)}")
-        )
-        return f"weight, {size}{root}{line}"
+    def note(self, caption: Caption) -> str:
+        """Returns the note on weights that are nearly uniform; "" for others."""
+        return caption.say("uniform", count=round(1 / self.even)) if self.uniform and self.even else ""
 
     def colors(self, color_map: str) -> str:
         """Returns the name of the colours: those of signs in place of amounts, if a weight is negative."""
@@ -75,29 +66,41 @@ class WeightScale(NamedTuple):
         return PowerNorm(0.5, 0.0, self.high) if self.root else Normalize(self.low, self.high)
 
 
-def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
-    """Returns the scale of rows of weights, from 0 to the largest one.
-
-    It ends at `LEAST_END` times the even weight or above: nearly uniform weights have one light colour, and faint ones
-    are not lost in a scale that ends at 1.
+def scale_end(largest: float, keys: int) -> float:
+    """Returns the weight of a scale's last colour: 1, 2 or 5 times a power of ten, as in the viewer, so that most heads
+    have the same one.
 
     Args:
+        keys: that share a row's weight, of which it is `LEAST_END` equal shares at least; 0 without such a row.
+    """
+    least = max(largest, min(1.0, LEAST_END / keys) if keys else 0.0) or 1.0
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next((one for one in (1, 2, 5) if one * power >= least * (1 - 1e-6)), 10)
+    return max(largest, float(f"{step * power:.6g}"))
+
+
+def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
+    """Returns the scale of rows of weights, from 0 to `scale_end` of the largest one.
+
+    Nearly uniform weights have one light colour, and faint ones are not lost in a scale that ends at 1.
+
+    Args:
+        weights: −inf is masked; NaN and inf have no colour.
         maximum: the least end of the scale.
     """
+    shown = np.where(np.isfinite(weights), weights, 0.0)
     keys = weights.shape[1]
-    largest, low = float(np.abs(weights).max(initial=0.0)), float(weights.min(initial=0.0))
-    even = 1.0 / keys if weights.size and low >= 0 and np.allclose(weights.sum(axis=1), 1.0, atol=0.01) else None
-    least = 0.0 if even is None else min(1.0, LEAST_END * even)
+    largest, low = float(np.abs(shown).max(initial=0.0)), float(shown.min(initial=0.0))
+    even = equal_share(weights) if keys > 1 else None
     uniform = False
-    if even is not None and keys > 1:
-        moved = np.abs(weights - even).sum(axis=1).max(initial=0.0) / 2
-        uniform = bool(moved <= NEARLY_UNIFORM and largest <= EVEN_MULTIPLE * even)
-    high = max(largest, maximum or 0.0, least) or 1.0
+    if even is not None:
+        moved = np.abs(np.where(np.isfinite(weights), weights - even, 0.0)).sum(axis=1).max(initial=0.0) / 2
+        uniform = bool(even < 1 and moved <= NEARLY_UNIFORM and largest <= EVEN_MULTIPLE * even)
+    sums = np.allclose(shown.sum(axis=1), 1.0, atol=0.01) and low >= 0
+    high = max(scale_end(largest, keys if sums else 0), maximum or 0.0)
     # The first tokens of a causal model have few keys to attend to, and so have large weights.
-    faint = weights.size > 0 and maximum is None and float(np.median(weights.max(axis=1))) < FAINT_SHARE * high
-    return WeightScale(
-        -high if low < 0 else 0.0, high, keys, even if keys > 1 else None, uniform, largest, faint and low >= 0
-    )
+    faint = weights.size > 0 and maximum is None and float(np.median(shown.max(axis=1))) < FAINT_SHARE * high
+    return WeightScale(-high if low < 0 else 0.0, high, even, uniform, faint and low >= 0)
 
 
 def titled_bar(figure: Figure, image: Any, label: str, **options: Any) -> Colorbar:
@@ -120,20 +123,94 @@ def titled_bar(figure: Figure, image: Any, label: str, **options: Any) -> Colorb
     return bar
 
 
-def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | None = None, **options: Any) -> Colorbar:
-    """Draws the bar of a scale: titled, with a line at the even weight.
+def draw_scale(
+    figure: Figure,
+    colors: Any,
+    caption: Caption,
+    *,
+    even: float | None = None,
+    forms: Sequence[str] = (),
+    title: str = "",
+    beyond: float = 0.0,
+    **options: Any,
+) -> Colorbar:
+    """Draws the bar below a picture: its title at the left, the equal share marked, and the forms that are no amounts.
 
     Args:
-        label: the title of the bar; None: the scale's.
+        even: the equal share; None if it is not one number.
+        forms: of ``"zero"``, ``"masked"`` and ``"NaN"``, those that occur.
+        title: "": that of the caption.
+        beyond: the largest weight that is drawn, which may have the last colour of a scale that ends below it.
+        options: of matplotlib's ``colorbar``: ``cax``, or ``ax``.
     """
-    bar = titled_bar(figure, image, scale.label if label is None else label, **options)
-    if scale.even is not None and scale.low <= scale.even <= scale.high:
-        _draw_line(bar.ax, scale.even, options.get("orientation") == "horizontal")
+    from matplotlib.patches import Patch
+
+    bar = titled_bar(figure, colors, "", orientation="horizontal", **options)
+    low, high = colors.norm.vmin, colors.norm.vmax
+    bar.set_ticks([low, (low + high) / 2, high])
+    title = title or caption.scale or caption.say("weightTitle")
+    if getattr(colors.norm, "gamma", 1) == 0.5:
+        bar.set_ticks([low, high / 4, high])
+        title = f"{title}\n{caption.say('scale_root')}"
+    if beyond > high:
+        bar.ax.xaxis.set_major_formatter(lambda value, _: f"{'≥ ' if value == high else ''}{short_number(value)}")
+    axes = bar.ax
+    axes.tick_params(length=0, pad=2, labelcolor=MUTED)
+    for label, align in zip(axes.get_xticklabels(), ("left", "center", "right"), strict=True):
+        label.set_horizontalalignment(align)
+    texts = {name: name if name == "NaN" else caption.say(name) for name in forms}
+    lettering = caption.lettering(title)
+    axes.set_xlabel("", fontsize=TEXT, fontweight="bold", ha="right", va="center", color=INK)
+    axes.xaxis.set_label_coords(-0.05, 0.5)
+    lettering.letter(axes.xaxis.label, title)
+    even = even if caption.even is None else caption.even[1]
+    if even is not None and low <= even <= high:
+        axes.axvline(even, ymin=-0.35, ymax=1.35, color=INK, linewidth=1.4, clip_on=False)
+        mark = axes.annotate(
+            "", (even, 1.0), (3, 3), xycoords=axes.get_xaxis_transform(), textcoords="offset points", fontsize=NOTE,
+            color=INK,
+        )  # fmt: skip
+        lettering.letter(mark, caption.say("evenMark", weight=short_weight(even)))
+    if texts:
+        shapes = {"masked": ("//////", MASKED_PAPER, HATCH), "NaN": ("xxxxxx", PAPER, MISSING_MARK)}
+        samples = [
+            Patch(hatch=hatch, facecolor=ground, edgecolor=ink, linewidth=0.5, label=text)
+            for name, text in texts.items()
+            for hatch, ground, ink in [shapes.get(name, (None, PAPER, BORDER))]
+        ]
+        legend = axes.legend(
+            handles=samples, loc="center left", bbox_to_anchor=(1.06, 0.5), ncols=len(samples), frameon=False,
+            fontsize=NOTE, handlelength=1.2, handleheight=1.2, columnspacing=1.0, borderpad=0, labelcolor=MUTED,
+        )  # fmt: skip
+        for text in legend.get_texts():
+            lettering.letter(text)
     return bar
 
 
-def _draw_line(axes: Axes, value: float, horizontal: bool) -> None:
-    """Draws a line over the bar that is visible on any colour."""
-    draw = axes.axvline if horizontal else axes.axhline
-    draw(value, color="white", linewidth=2.4)
-    draw(value, color=ACCENT, linewidth=1.2)
+def scale_width(bar: Colorbar) -> float:
+    """Returns the inches that a bar of `draw_scale` takes with its title and forms."""
+    legend = bar.ax.get_legend()
+    forms = 0.0 if legend is None else 0.12 + legend.get_window_extent().width / bar.ax.get_figure(root=True).dpi  # pyright: ignore[reportOptionalMemberAccess]
+    return text_extent(bar.ax.xaxis.label)[0] + 0.1 + RAMP + max(forms, 0.2)
+
+
+def place_scale(bar: Colorbar, left: float, bottom: float) -> None:
+    """Places a bar of `draw_scale`, in inches from the lower left corner of the sheet."""
+    title = text_extent(bar.ax.xaxis.label)[0] + 0.1
+    set_position(bar.ax, left + title, bottom + 0.17, RAMP, RAMP_HEIGHT)
+    bar.ax.xaxis.set_label_coords(-0.1 / RAMP, 0.5)
+
+
+def surround(figure: Figure, heading: Heading, bar: Colorbar) -> None:
+    """Adds room above and below a sheet that matplotlib arranges, for its caption and its scale, and places them."""
+    width, height = figure.get_size_inches()
+    below = MARGIN + SCALE_HEIGHT
+    full_width = max(width, 2 * MARGIN + max(heading.width, scale_width(bar)))
+    full_height = height + below + (heading.height + MARGIN if heading.texts else 0.0)
+    figure.set_size_inches(full_width, full_height)
+    engine = figure.get_layout_engine()
+    assert engine is not None, "the sheet is arranged by matplotlib"
+    engine.set(rect=(0.0, below / full_height, width / full_width, height / full_height))  # pyright: ignore[reportCallIssue]
+    bar.ax.set_in_layout(False)
+    heading.place(MARGIN, MARGIN)
+    place_scale(bar, MARGIN, MARGIN)

@@ -8,43 +8,51 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import ShapeError
-from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
+from regard.palette import ACCENT, BORDER, MUTED
+from regard.pictures.caption import MARGIN, Caption, Heading, as_caption
+from regard.pictures.fonts import LONGEST_LABEL, visible_token
 from regard.pictures.heatmap import color_map as named_colors
-from regard.pictures.heatmap import colored, draw_forms, form_note, ink_on
+from regard.pictures.heatmap import colored, draw_forms, forms_of, ink_on
 from regard.pictures.numbers import as_array, cell_number
-from regard.pictures.sheet import new_sheet, set_position, text_extent
-from regard.pictures.weight_scale import draw_bar, weight_scale
+from regard.pictures.sheet import NOTE, new_sheet, text_extent
+from regard.pictures.weight_scale import SCALE_HEIGHT, draw_scale, place_scale, scale_width, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MARGIN = 0.15  # inches, as all lengths below
-WORD_HEIGHT = 0.26
+WORD_HEIGHT = 0.27  # inches, as all lengths below
 CELL_HEIGHT = 0.17
 NARROWEST_CELL = 0.26
 GAP = 0.05
-LINE_GAP = 0.14
+LINE_GAP = 0.12
 
-BAR_LENGTH, BAR_HEIGHT, BAR_ROOM = 2.4, 0.1, 0.74
-"""The length and the height of the bar, and the height with its title."""
+WORD_SIZE, NUMBER_SIZE = 11, 6.5
+"""Sizes of letters in points."""
 
 MOST_WORDS = 4000
 
 
 def word_weights(
-    words: Sequence[str], weights: Any, *, title: str | None = None, width: float = 9.0, color_map: str = "amount"
+    words: Sequence[str],
+    weights: Any,
+    *,
+    title: str | Caption | None = None,
+    width: float = 9.0,
+    color_map: str = "amount",
+    marked: int | None = None,
 ) -> Figure:
-    """Draws a text word by word, with a row of cells for each head below each line: darker for more weight.
+    """Draws a text word by word, each on the colour of its weight, darker for more, its hundredths below.
 
-    A cell shows its weight in hundredths; all heads have one scale, which ends at the largest weight, or at four times
-    the weight that all words would have if they were alike. The title also says that weights are nearly uniform.
+    Several heads have a row of cells each below a line. All have one scale, which ends at `scale_end` of the largest
+    weight. A note says that weights are nearly uniform.
 
     Args:
         words: the words.
         weights: ``[heads, words]``, at least 0; −inf (masked) is hatched, NaN and inf are crossed.
-        title: above the text.
+        title: above the text: a text, or a `Caption`.
         width: the most inches of a line.
         color_map: ``"amount"``, from paper to ink, or one of matplotlib.
+        marked: the word that asks, outlined; None: it is not one of them.
 
     Returns:
         A figure; its height is what the lines need.
@@ -67,28 +75,21 @@ def word_weights(
             f"weights must have a column for each of 1 to {MOST_WORDS:,} words; there are {len(words):,} words, and "
             f"weights have shape {list(matrix.shape)}"
         )
-    hidden, missing = np.isneginf(matrix), ~np.isfinite(matrix) & ~np.isneginf(matrix)
-    matrix = np.where(hidden | missing, 0.0, matrix)
     from matplotlib.cm import ScalarMappable
+    from matplotlib.patches import Rectangle
 
     shown = [visible_token(word, LONGEST_LABEL) for word in words]
     scale = weight_scale(matrix)
     color_map = scale.colors(color_map)
-    heading = titled(title, 90, scale.note, form_note(False, bool(hidden.any()), bool(missing.any())))
-    lettering = Lettering([*shown, heading])
+    caption = as_caption(title)
+    caption = as_caption(caption, scale.note(caption))
+    lettering = caption.lettering(*shown)
     figure = new_sheet(width, 1.0)
-
-    def written(text: str, size: float) -> Any:
-        return lettering.letter(figure.text(0, 0, "", fontsize=size, va="center", ha="center"), text)
-
-    names = [""] if heads == 1 else [f"head {head}" for head in range(heads)]
     left = MARGIN + (0.0 if heads == 1 else 0.55)
-    title_text = figure.text(0, 1, "", fontsize=11, va="top", ha="left")
-    lettering.letter(title_text, heading)
-    title_height = text_extent(title_text)[1] + 0.12 if heading else 0.0
-
-    texts = [written(word, 10) for word in shown]
-    widths = [max(NARROWEST_CELL, text_extent(text)[0] + 0.06) for text in texts]
+    texts = [
+        lettering.letter(figure.text(0, 0, "", fontsize=WORD_SIZE, va="center", ha="center"), word) for word in shown
+    ]
+    widths = [max(NARROWEST_CELL, text_extent(text)[0] + 0.08) for text in texts]
     positions, x, line = [], left, 0
     for one in widths:
         if x > left and x + one > width - MARGIN:
@@ -97,43 +98,51 @@ def word_weights(
         x += one + GAP
     line_height = WORD_HEIGHT + heads * CELL_HEIGHT + LINE_GAP
     right = max(x + one for (x, _), one in zip(positions, widths, strict=True))
-    full_width = max(right, left + BAR_LENGTH + MARGIN) + MARGIN
-    full_width = max(full_width, text_extent(title_text)[0] + 2 * MARGIN if heading else 0.0)
-    height = 2 * MARGIN + title_height + (line + 1) * line_height + BAR_ROOM
+    heading = Heading(figure, lettering, caption, right - MARGIN)
+    shades = ScalarMappable(scale.norm(), named_colors(color_map))
+    bar = draw_scale(
+        figure, shades, caption, even=scale.even, forms=[form for form in forms_of(matrix) if form != "zero"],
+        cax=figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight"),
+    )  # fmt: skip
+    full_width = max(right, MARGIN + heading.width, MARGIN + scale_width(bar)) + MARGIN
+    top = MARGIN + heading.height + (LINE_GAP if heading.texts else 0.0)
+    height = top + (line + 1) * line_height + SCALE_HEIGHT + MARGIN
     figure.set_size_inches(full_width, height)
-    title_text.set_position((MARGIN / full_width, 1 - MARGIN / height))
-    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="words")
+    heading.place(MARGIN, MARGIN)
+    place_scale(bar, MARGIN, MARGIN)
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="words", zorder=-1)
     axes.set_axis_off()
     axes.set_xlim(0, full_width)
     axes.set_ylim(height, 0)
 
-    shades = ScalarMappable(scale.norm(), named_colors(color_map))
     filled = np.asarray(shades.to_rgba(colored(matrix, color_map)))
     inks = ink_on(filled)
-    top = MARGIN + title_height
+    forms = np.isneginf(matrix), ~np.isfinite(matrix) & ~np.isneginf(matrix)
     for number, ((x, line), one, text) in enumerate(zip(positions, widths, texts, strict=True)):
         y = top + line * line_height
         text.set_position(((x + one / 2) / full_width, 1 - (y + WORD_HEIGHT / 2) / height))
+        if number == marked:
+            axes.add_patch(Rectangle((x, y), one, WORD_HEIGHT, fill=False, edgecolor=ACCENT, linewidth=1.8, zorder=3))
         for head in range(heads):
-            cell_top = y + WORD_HEIGHT + head * CELL_HEIGHT
-            if hidden[head, number] or missing[head, number]:
-                form = [np.array([[cells[head, number]]]) for cells in (hidden, missing)]
-                draw_forms(axes, *form, extent=(x, x + one, cell_top, cell_top + CELL_HEIGHT * 0.92))
+            under = y + WORD_HEIGHT + head * CELL_HEIGHT
+            cell_top, cell_height = (y, WORD_HEIGHT) if heads == 1 else (under, CELL_HEIGHT * 0.92)
+            if forms[0][head, number] or forms[1][head, number]:
+                form = [np.array([[cells[head, number]]]) for cells in forms]
+                draw_forms(axes, *form, extent=(x, x + one, cell_top, cell_top + cell_height))
                 continue
             axes.bar(
-                x + one / 2, CELL_HEIGHT * 0.92, one, cell_top, color=filled[head, number], edgecolor="#b0b0b0",
-                linewidth=0.4,
+                x + one / 2, cell_height, one, cell_top, color=filled[head, number], edgecolor=BORDER, linewidth=0.4
             )  # fmt: skip
-            weight = float(matrix[head, number])
-            if label := cell_number(weight):
-                middle = cell_top + CELL_HEIGHT * 0.46
-                color = str(inks[head, number])
-                axes.text(x + one / 2, middle, label, ha="center", va="center", fontsize=6.5, color=color)
+            ink = str(inks[head, number])
+            if heads == 1:
+                text.set_color(ink)
+            if label := cell_number(float(matrix[head, number])):
+                axes.text(
+                    x + one / 2, under + CELL_HEIGHT * 0.46, label, ha="center", va="center", fontsize=NUMBER_SIZE,
+                    color=MUTED if heads == 1 else ink,
+                )  # fmt: skip
     for line in {line for _, line in positions} if heads > 1 else ():
-        for head, name in enumerate(names):
+        for head in range(heads):
             y = top + line * line_height + WORD_HEIGHT + (head + 0.46) * CELL_HEIGHT
-            axes.text(MARGIN, y, name, fontsize=7.5, va="center", ha="left")
-    bar = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
-    set_position(bar, left, MARGIN + BAR_ROOM - BAR_HEIGHT - 0.12, BAR_LENGTH, BAR_HEIGHT)
-    draw_bar(figure, shades, scale, cax=bar, orientation="horizontal")
+            axes.text(MARGIN, y, f"head {head}", fontsize=NOTE, va="center", ha="left")
     return figure

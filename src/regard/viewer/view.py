@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.files.atomic import write_atomically
@@ -24,6 +24,9 @@ from regard.viewer.opening import opening
 from regard.viewer.overview import carried_whole
 from regard.viewer.payload import BUDGET, payload
 from regard.watching import HeadStatistics, Survey
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long", "difference", "numbers"]
 VIEWS = get_args(ViewName)
@@ -214,11 +217,30 @@ class View:
             write_atomically(target, json.dumps(self.payload(), ensure_ascii=True, allow_nan=False).encode("ascii"))
         else:
             from regard.pictures import save
-            from regard.viewer.static_pictures import figure
 
-            drawn = figure(self.document, self.view or views_of(self.document)[0], self.layer or 0, self._position)
-            save(drawn, target)
+            save(self.figure(), target)
         return target
+
+    def figure(self) -> Figure:
+        """Returns the picture that `save` writes as PNG or SVG: the view as the browser opens it.
+
+        It shows the same head and marks the same pair of words, under the same sentence; ``layer``, ``head`` and
+        ``view`` choose others.
+
+        Raises:
+            ArgumentError: the record is too long for the view, or has too few heads for it.
+            MissingPartError: matplotlib is not installed.
+
+        Example:
+            >>> import regard
+            >>> drawn = regard.View([[0.9, 0.1], [0.2, 0.8]], ["le", "chat"], title="a model").figure()
+            >>> drawn.texts[0].get_text()
+            'a model · layer 0'
+        """
+        from regard.viewer.static_pictures import figure
+
+        head = "mean" if self.head == "mean" else self._position
+        return figure(self.document, self.view or views_of(self.document)[0], self.layer, head, self.language)
 
     def __repr__(self) -> str:
         return f"View({self.document.title!r}, {counted(len(self.document.records), 'record')}, view={self.view!r})"
