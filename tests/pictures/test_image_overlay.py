@@ -98,6 +98,6 @@ def test_masked_and_missing_cells_differ_in_form(box):
         left, top = x0 + column * wide - 0.5, y0 + row * tall - 0.5
         np.testing.assert_allclose(shapes.pop(hatch), [left, top, left + wide, top + tall])
     assert not shapes
-    assert "hatched: masked, crossed: NaN" in figure._suptitle.get_text().replace("\n", " ")
+    assert [text.get_text() for text in figure.axes[-1].get_legend().get_texts()] == ["masked", "NaN"]
     with pytest.raises(ArgumentError, match="at least 0"):
         image_overlays(image, -np.ones((1, 6)), ["one"], (2, 3))

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from regard.pictures import PixelAttention, alignment, image_overlays, segments, sound_alignment, word_weights
-from regard.pictures.numbers import short_number
+from regard.pictures.caption import equal_share
+from regard.pictures.weight_scale import scale_end
 
 KEYS = 12
 
@@ -38,7 +39,7 @@ SHARP[:, 4] = 1 - 0.03 * (KEYS - 1)
 
 
 def bar_of(figure):
-    """The axis of the bar, titled "weight", and the ends of its scale."""
+    """The title of the bar, and the ends of its scale."""
     figure.canvas.draw()
     titled = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if "weight" in axis.label.get_text()]
     assert len(titled) == 1, "one bar with a title"
@@ -55,18 +56,40 @@ def texts(figure):
 def test_nearly_uniform_weights_look_and_are_called_so(draw):
     figure = draw(NEARLY)
     label, (low, high) = bar_of(figure)
+    assert "attention weight" in label
     assert low == 0
-    assert high == pytest.approx(4 / KEYS)
-    assert "1/12 = 0.0833" in label
-    assert f"at most {short_number(NEARLY.max())}" in label
+    assert high == pytest.approx(scale_end(NEARLY.max(), KEYS, rounded=draw not in (by_image, by_pixel)))
+    assert high >= 4 / KEYS - 1e-9
+    assert "equal share 0.08" in texts(figure)
     assert "nearly uniform" in texts(figure)
 
 
 @pytest.mark.parametrize("draw", PICTURES)
-def test_the_scale_of_sharp_weights_ends_at_the_largest(draw):
+def test_the_scale_of_sharp_weights_ends_at_a_round_number_or_at_the_brightest(draw):
     figure = draw(SHARP)
-    assert bar_of(figure)[1] == pytest.approx([0, SHARP.max()])
+    assert bar_of(figure)[1] == pytest.approx([0, SHARP.max() if draw in (by_image, by_pixel) else 1.0])
     assert "nearly uniform" not in texts(figure)
+
+
+def test_ends_of_scales_are_those_of_the_viewer():
+    given = {
+        (0.98, 16): 1,
+        (0.5, 16): 0.5,
+        (0.51, 16): 1,
+        (0.003, 4000): 0.005,
+        (0.0003, 4000): 0.001,
+        (0.1, 2): 1,
+        (3, 0): 5,
+    }
+    assert {pair: scale_end(*pair) for pair in given} == pytest.approx(given)
+
+
+def test_the_equal_share_is_one_number_only_where_all_rows_see_as_many_keys():
+    causal = np.where(np.tri(3, dtype=bool), [[1, 0, 0], [0.5, 0.5, 0], [0.2, 0.3, 0.5]], -np.inf)
+    assert equal_share(causal) is None
+    assert equal_share(causal[2:]) == pytest.approx(1 / 3)
+    assert equal_share(np.full((2, 4), 0.25)) == 0.25
+    assert equal_share(np.array([[0.5, -0.5, 1.0]])) is None
 
 
 def test_rows_that_are_faint_beside_a_few_others_have_a_square_root_scale():
@@ -91,8 +114,8 @@ def test_labels_that_have_no_room_are_thinned_out_and_said_to_be():
     tokens = [f"token {number}" for number in range(2000)]
     figure = alignment(np.full((2, 2000), 1 / 2000), tokens, ["a", "b"])
     first, second, *_ = figure.axes[0].get_xticks()
-    assert second - first == 3
-    assert "every 3rd token has a label" in texts(figure)
+    assert second - first == 4
+    assert "every 4th token has a label" in texts(figure)
 
 
 @pytest.mark.parametrize("word", ["Donaudampfschifffahrtsgesellschaft", "antidisestablishmentarianism"])

@@ -172,7 +172,7 @@ def alignment(
         *(label_note("token", step, count) for step, count in {(steps[0], rows), (steps[1], columns)}),
     )
     names = axis_names or (caption.say("axisQuery"), caption.say("axisKey"))
-    lettering = caption.lettering(*source, *target, *names)
+    lettering = Lettering(caption.texts(*source, *target, *names))
     figure = new_sheet(1.0, 1.0)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_label("alignment")

@@ -72,10 +72,10 @@ class Caption(NamedTuple):
         """Returns a text of `WORDS` in the caption's language."""
         return WORDS[name][self.language == "zh"].format(**parts)
 
-    def lettering(self, *texts: str) -> Lettering:
-        """Returns the fonts of a picture with this caption and other texts."""
+    def texts(self, *others: str) -> list[str]:
+        """Returns all texts of a picture with this caption, for its `Lettering`."""
         words = [pair[self.language == "zh"] for pair in WORDS.values()]
-        return Lettering([*map(_unmarked, (*self[:4], self.scale, self.bars)), *words, *texts])
+        return [*map(_unmarked, (*self[:4], self.scale, self.bars)), *words, *others]
 
 
 def as_caption(title: str | Caption | None, *notes: str) -> Caption:

@@ -72,7 +72,7 @@ def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = 
         draw_lines(axes, size, size)
     if numbers:
         write_numbers(axes, image, texts, min(8.5, letters))
-    extents = write_labels(axes, lettering, names, names, letters, step, 0.9 * cell * step)
+    extents = write_labels(axes, lettering, names, names, letters, (step, step), 0.9 * cell * step)
     side_labels, top_labels = (extent + 0.08 for extent in extents)
     heading = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), shown)
     heading_width, heading_height = text_extent(heading) if shown else (0.0, 0.0)

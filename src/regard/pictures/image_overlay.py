@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from regard.errors import ArgumentError, ShapeError
 from regard.palette import ACCENT
 from regard.pictures.caption import MARGIN, Caption, Heading, as_caption
-from regard.pictures.fonts import LONGEST_LABEL, visible_token
+from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import draw_forms, forms_of
 from regard.pictures.numbers import as_array, as_image
 from regard.pictures.sheet import fit_width, new_sheet
@@ -126,7 +126,7 @@ def image_overlays(
 ) -> Figure:
     """Draws an image and one overlay of it for each word, all with one scale.
 
-    It ends at `scale_end` of the largest weight; a note says that weights are nearly uniform.
+    It ends at the largest weight, or at four equal shares; a note says that weights are nearly uniform.
 
     Args:
         image: uint8 ``[height, width, 3]``.
@@ -161,7 +161,7 @@ def image_overlays(
             f"weights have shape {list(matrix.shape)}"
         )
     hidden, missing = np.isneginf(matrix), ~np.isfinite(matrix) & ~np.isneginf(matrix)
-    scale = weight_scale(matrix)._replace(root=False)  # brightness is linear
+    scale = weight_scale(matrix, rounded=False)._replace(root=False)  # brightness is linear
     forms = [form for form in forms_of(matrix) if form != "zero"]
     matrix = np.where(hidden | missing, 0.0, matrix)
     panels = [image, *(overlay(image, row, *grid, box, maximum=scale.high) for row in matrix)]
@@ -174,7 +174,7 @@ def image_overlays(
     tall = PANEL * min(max(height / width, 0.25), 4.0)
     width, height = across * PANEL, down * (tall + 0.3)
     sheet = new_sheet(width, height, layout="constrained")
-    lettering = caption.lettering(*shown)
+    lettering = Lettering(caption.texts(*shown))
     every = sheet.subplots(down, across, squeeze=False).ravel()
     for axes in every:
         axes.set_axis_off()

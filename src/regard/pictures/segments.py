@@ -108,7 +108,9 @@ def segments(
     if attention is not None:
         _check_attention(attention, height, width)
         # The square root makes small weights visible as well.
-        scale = weight_scale(as_array("weights", attention.weights, 2).reshape(1, -1))._replace(root=True)
+        scale = weight_scale(as_array("weights", attention.weights, 2).reshape(1, -1), rounded=False)._replace(
+            root=True
+        )
         panel_title = f"attention of pixel {attention.pixel[0]}, {attention.pixel[1]}"
         panels.append((f"{panel_title}, nearly uniform" if scale.uniform else panel_title, pixels))
 

@@ -12,7 +12,7 @@ from regard.errors import ArgumentError, ShapeError
 from regard.palette import ACCENT, MUTED
 from regard.pictures.alignment import LINK_COLOR, MOST_TOKENS
 from regard.pictures.caption import MARGIN, Caption, Heading, as_caption
-from regard.pictures.fonts import LONGEST_LABEL, visible_token
+from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import color_map as colors_named
 from regard.pictures.heatmap import colored, draw_forms, forms_of
 from regard.pictures.numbers import as_array
@@ -99,7 +99,7 @@ def sound_alignment(
     color_map = scale.colors(color_map)
     caption = as_caption(title)
     caption = as_caption(caption, scale.note(caption))
-    lettering = caption.lettering(*labels)
+    lettering = Lettering(caption.texts(*labels))
     height = max(0.6, ROW * rows)
     width = min(max(NARROWEST_PICTURE, SECOND * end + 1.5), WIDEST_PICTURE)
     figure = new_sheet(width, height + 1.7, layout="constrained")

@@ -10,6 +10,7 @@ import numpy as np
 
 from regard.palette import BORDER, HATCH, INK, MASKED_PAPER, MISSING_MARK, MUTED, PAPER
 from regard.pictures.caption import MARGIN, Caption, Heading, equal_share
+from regard.pictures.fonts import Lettering
 from regard.pictures.numbers import Matrix, short_number, short_weight
 from regard.pictures.sheet import NOTE, TEXT, set_position, text_extent
 
@@ -66,20 +67,23 @@ class WeightScale(NamedTuple):
         return PowerNorm(0.5, 0.0, self.high) if self.root else Normalize(self.low, self.high)
 
 
-def scale_end(largest: float, keys: int) -> float:
+def scale_end(largest: float, keys: int, *, rounded: bool = True) -> float:
     """Returns the weight of a scale's last colour: 1, 2 or 5 times a power of ten, as in the viewer, so that most heads
     have the same one.
 
     Args:
+        rounded: False: the largest weight, so that its brightness is full.
         keys: that share a row's weight, of which it is `LEAST_END` equal shares at least; 0 without such a row.
     """
     least = max(largest, min(1.0, LEAST_END / keys) if keys else 0.0) or 1.0
+    if not rounded:
+        return least
     power = 10.0 ** math.floor(math.log10(least))
     step = next((one for one in (1, 2, 5) if one * power >= least * (1 - 1e-6)), 10)
     return max(largest, float(f"{step * power:.6g}"))
 
 
-def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
+def weight_scale(weights: Matrix, maximum: float | None = None, *, rounded: bool = True) -> WeightScale:
     """Returns the scale of rows of weights, from 0 to `scale_end` of the largest one.
 
     Nearly uniform weights have one light colour, and faint ones are not lost in a scale that ends at 1.
@@ -87,6 +91,7 @@ def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
     Args:
         weights: −inf is masked; NaN and inf have no colour.
         maximum: the least end of the scale.
+        rounded: as for `scale_end`.
     """
     shown = np.where(np.isfinite(weights), weights, 0.0)
     keys = weights.shape[1]
@@ -97,7 +102,7 @@ def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
         moved = np.abs(np.where(np.isfinite(weights), weights - even, 0.0)).sum(axis=1).max(initial=0.0) / 2
         uniform = bool(even < 1 and moved <= NEARLY_UNIFORM and largest <= EVEN_MULTIPLE * even)
     sums = np.allclose(shown.sum(axis=1), 1.0, atol=0.01) and low >= 0
-    high = max(scale_end(largest, keys if sums else 0), maximum or 0.0)
+    high = max(scale_end(largest, keys if sums else 0, rounded=rounded), maximum or 0.0)
     # The first tokens of a causal model have few keys to attend to, and so have large weights.
     faint = weights.size > 0 and maximum is None and float(np.median(shown.max(axis=1))) < FAINT_SHARE * high
     return WeightScale(-high if low < 0 else 0.0, high, even, uniform, faint and low >= 0)
@@ -159,7 +164,7 @@ def draw_scale(
     for label, align in zip(axes.get_xticklabels(), ("left", "center", "right"), strict=True):
         label.set_horizontalalignment(align)
     texts = {name: name if name == "NaN" else caption.say(name) for name in forms}
-    lettering = caption.lettering(title)
+    lettering = Lettering(Caption(language=caption.language).texts(title))
     axes.set_xlabel("", fontsize=TEXT, fontweight="bold", ha="right", va="center", color=INK)
     axes.xaxis.set_label_coords(-0.05, 0.5)
     lettering.letter(axes.xaxis.label, title)

@@ -10,7 +10,7 @@ import numpy as np
 from regard.errors import ShapeError
 from regard.palette import ACCENT, BORDER, MUTED
 from regard.pictures.caption import MARGIN, Caption, Heading, as_caption
-from regard.pictures.fonts import LONGEST_LABEL, visible_token
+from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import color_map as named_colors
 from regard.pictures.heatmap import colored, draw_forms, forms_of, ink_on
 from regard.pictures.numbers import as_array, cell_number
@@ -83,8 +83,9 @@ def word_weights(
     color_map = scale.colors(color_map)
     caption = as_caption(title)
     caption = as_caption(caption, scale.note(caption))
-    lettering = caption.lettering(*shown)
+    lettering = Lettering(caption.texts(*shown))
     figure = new_sheet(width, 1.0)
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="words", zorder=-1)
     left = MARGIN + (0.0 if heads == 1 else 0.55)
     texts = [
         lettering.letter(figure.text(0, 0, "", fontsize=WORD_SIZE, va="center", ha="center"), word) for word in shown
@@ -110,7 +111,6 @@ def word_weights(
     figure.set_size_inches(full_width, height)
     heading.place(MARGIN, MARGIN)
     place_scale(bar, MARGIN, MARGIN)
-    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="words", zorder=-1)
     axes.set_axis_off()
     axes.set_xlim(0, full_width)
     axes.set_ylim(height, 0)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from regard.palette import INK, MUTED, SIGN, head_style, points
 from regard.pictures.caption import MARGIN, Heading
-from regard.pictures.fonts import LONGEST_LABEL, visible_token
+from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.numbers import cell_number, short_number
 from regard.pictures.sheet import NOTE, TEXT, new_sheet, set_position, text_extent
 from regard.pictures.weight_scale import SCALE_HEIGHT, draw_scale, place_scale, scale_end, scale_width, weight_scale
@@ -60,7 +60,7 @@ def line_picture(shown: Shown) -> Figure:
     ]
     caption = caption._replace(note=" · ".join(filter(None, notes)))
     names = caption.say("axisQuery"), caption.say("axisKey")
-    lettering = caption.lettering(*sides[0], *sides[1])
+    lettering = Lettering(caption.texts(*sides[0], *sides[1]))
     sheet = new_sheet(1.0, 1.0)
     axes = sheet.add_axes((0, 0, 1, 1), label="lines")
     axes.set_axis_off()

@@ -73,9 +73,11 @@ def grid_picture(document: Document, language: str) -> Figure:
     notes = [
         say(point, language, down=down, across=across), say("linesSigned", language) if any(signed) else "",
     ]  # fmt: skip
+    shown = sum(record.heads for record in document.records)
+    texts = max(text_number(document, record) for record in document.records)
     caption = Caption(
         document.title,
-        say("grid_read", language, heads=sum(record.heads for record in document.records)),
+        say("grid_sentence_texts" if texts > 1 else "grid_sentence", language, heads=shown, texts=texts),
         say("grid_reading", language),
         " · ".join(filter(None, notes)),
         cast(Literal["en", "zh"], language),
@@ -87,7 +89,7 @@ def grid_picture(document: Document, language: str) -> Figure:
         cax=sheet.add_axes((0, 0, 0.1, 0.1), label="weight"),
     )  # fmt: skip
     bar.ax.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %".replace("-", "−"))
-    surround(sheet, Heading(sheet, caption.lettering(), caption, sheet.get_figwidth() - 2 * MARGIN), bar)
+    surround(sheet, Heading(sheet, Lettering(caption.texts()), caption, sheet.get_figwidth() - 2 * MARGIN), bar)
     return sheet
 
 
@@ -141,7 +143,7 @@ def long_picture(shown: Shown) -> Figure:
     down, across = _bin_size(record, POOLED_SIDE)
     note = say("long_largest", caption.language, down=f"{down:g}", across=f"{across:g}")
     caption = caption._replace(sentence=caption.sentence or _finding(shown), note=note)
-    lettering = caption.lettering()
+    lettering = Lettering(caption.texts())
     sheet = new_sheet(5.6, 5.4, layout="constrained")
     axes = sheet.subplots()
     drawn = _image_of(axes, matrix, record, head)
