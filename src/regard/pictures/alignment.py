@@ -21,7 +21,7 @@ from regard.pictures.caption import (
     mark,
     place_bars,
 )
-from regard.pictures.fonts import LONGEST_LABEL, visible_token
+from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import draw_cells, draw_lines, forms_of, label_note, write_labels, write_numbers
 from regard.pictures.numbers import Matrix, as_array, cell_number
 from regard.pictures.sheet import NOTE, TEXT, new_sheet, set_position, text_extent

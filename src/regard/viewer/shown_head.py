@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,15 +135,11 @@ def head_text(record: AttentionRecord, head: int | None, language: str) -> str:
 
 
 def text_number(document: Document, record: AttentionRecord) -> int:
-    """Returns the number of a record's text, from 1, among those of one layer and kind on several texts; 0 for one."""
-
-    def group(one: AttentionRecord) -> tuple[Any, ...]:
-        return one.layer, one.kind, type(one.queries), type(one.keys)
-
-    alike = [one for one in document.records if group(one) == group(record)]
-    texts = [(one.queries.labels, one.keys.labels) for one in alike]
-    several = len(texts) > 1 and len(set(texts)) == len(texts)
-    return next(number for number, one in enumerate(alike, 1) if one is record) if several else 0
+    """Returns the number of a record's text, from 1, where one model read several texts; 0 for one."""
+    numbers = document.text_numbers
+    return 0 if numbers is None else next(
+        number + 1 for number, one in zip(numbers, document.records, strict=True) if one is record
+    )
 
 
 def check_length(record: AttentionRecord, most: int = MOST_TOKENS) -> None:

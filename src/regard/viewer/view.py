@@ -240,7 +240,7 @@ class View:
         from regard.viewer.static_pictures import figure
 
         head = "mean" if self.head == "mean" else self._position
-        return figure(self.document, self.view or views_of(self.document)[0], self.layer, head, self.language)
+        return figure(self.document, self.view or views_of(self.document)[0], self.layer, head, self.language or "en")
 
     def __repr__(self) -> str:
         return f"View({self.document.title!r}, {counted(len(self.document.records), 'record')}, view={self.view!r})"
