@@ -193,9 +193,8 @@ def test_the_row_that_asks_and_its_cell_are_outlined_and_have_bars():
     caption = Caption("a model", "“casa” gives 40 % to “able”.", "casa → able 0.40")
     figure = alignment(weights(), SOURCE, TARGET, title=caption, marked=(1, 3))
     axes, bars, bar = figure.axes
-    assert [(box.get_label(), box.get_xy(), box.get_width()) for box in axes.patches if box.get_label() in ("row", "cell")] == [
-        ("row", (-0.5, 0.5), 5), ("cell", (2.5, 0.5), 1)
-    ]  # fmt: skip
+    boxes = {box.get_label(): (box.get_xy(), box.get_width()) for box in axes.patches}
+    assert (boxes["row"], boxes["cell"]) == (((-0.5, 0.5), 5), ((2.5, 0.5), 1))
     order = np.argsort(-weights()[1])[:4]
     named = [text.get_text() for text in bars.texts]
     assert [text for text in named if text in SOURCE] == [SOURCE[key] for key in order]

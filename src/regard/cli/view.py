@@ -42,7 +42,7 @@ Head = Annotated[
     int | None,
     Parameter(
         validator=between(0, 10_000),
-        help="The first head that is shown, from 0. Default: the clearest; in PNG and SVG the mean.",
+        help="The first head that is shown, from 0. Default: the clearest.",
     ),
 ]
 Steps = Annotated[bool, Parameter(help="Add the worked steps of --head (the first one by default) in --attention.")]

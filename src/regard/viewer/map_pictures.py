@@ -74,10 +74,9 @@ def grid_picture(document: Document, language: str) -> Figure:
         say(point, language, down=down, across=across), say("linesSigned", language) if any(signed) else "",
     ]  # fmt: skip
     shown = sum(record.heads for record in document.records)
-    texts = max(text_number(document, record) for record in document.records)
     caption = Caption(
         document.title,
-        say("grid_sentence_texts" if texts > 1 else "grid_sentence", language, heads=shown, texts=texts),
+        say("grid_sentence", language, heads=shown),
         say("grid_reading", language),
         " · ".join(filter(None, notes)),
         cast(Literal["en", "zh"], language),

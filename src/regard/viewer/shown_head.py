@@ -137,8 +137,10 @@ def head_text(record: AttentionRecord, head: int | None, language: str) -> str:
 def text_number(document: Document, record: AttentionRecord) -> int:
     """Returns the number of a record's text, from 1, where one model read several texts; 0 for one."""
     numbers = document.text_numbers
-    return 0 if numbers is None else next(
-        number + 1 for number, one in zip(numbers, document.records, strict=True) if one is record
+    return (
+        0
+        if numbers is None
+        else next(number + 1 for number, one in zip(numbers, document.records, strict=True) if one is record)
     )
 
 

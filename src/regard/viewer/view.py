@@ -92,7 +92,7 @@ class View:
             without the head.
         theme: ``"auto"`` (as the system is), ``"light"`` or ``"dark"``.
         language: the language of the viewer, ``"en"`` or ``"zh"``; None: that of the browser, English where it is
-            neither. The viewer's menu changes it.
+            neither, and in pictures. The viewer's menu changes it.
         height: the height of the notebook's frame in pixels; None: 640.
         budget_bytes: the most bytes of exact weights and of carried calculations in the file (see `payload`).
         steps: the (layer, head) pairs whose calculation the walk shows in any case, for a result of `regard.watch`
