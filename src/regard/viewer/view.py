@@ -85,8 +85,7 @@ class View:
             (all heads), ``"walk"`` (the calculation), ``"image"``, ``"sound"``, ``"long"``, ``"difference"`` (one
             head minus another), ``"numbers"`` (one number for each head); None: the one that suits the first record.
         layer: the index of the record that is shown first, from 0; None: that of the head below.
-        head: its number, from 0, or ``"mean"`` of all heads; None: that with the clearest pair of words (pictures: the
-            mean).
+        head: its number, from 0, or ``"mean"`` of all heads; None: that with the clearest pair of words.
         survey: statistics of heads over a corpus, by which the viewer names and sorts them: the result of
             `regard.survey`, or `HeadStatistics`. A statistic ``"loss"`` in their ``values`` is the change of the loss
             without the head.
