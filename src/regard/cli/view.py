@@ -40,10 +40,7 @@ AttentionNumber = Annotated[
 ]
 Head = Annotated[
     int | None,
-    Parameter(
-        validator=between(0, 10_000),
-        help="The first head that is shown, from 0. Default: the clearest.",
-    ),
+    Parameter(validator=between(0, 10_000), help="The first head that is shown, from 0. Default: the clearest."),
 ]
 Steps = Annotated[bool, Parameter(help="Add the worked steps of --head (the first one by default) in --attention.")]
 
