@@ -4,7 +4,7 @@ import { say } from "./language.js";
 import { fitText, textWidth } from "./lettering.js";
 import { clamp, shortWeight } from "./numbers.js";
 import { divergingColor, rampColor } from "./palette.js";
-import { NAMED, byWeight, evenShare, headsOf, strongestOf } from "./sentence.js";
+import { byWeight, evenShare, headsOf, NAMED, queryOf, strongestOf } from "./sentence.js";
 import { shortText } from "./text.js";
 
 const BAR_STEP = 26;
@@ -32,7 +32,7 @@ export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.widt
   const most = Math.max(Math.abs(table.value(row, order[0])), Math.abs(others ?? 0));
   const colorOf = table.signed ? divergingColor : rampColor;
   const heads = headsOf(table);
-  const looks = table.record.say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` });
+  const looks = table.record.say("looksAtTitle", { query: queryOf(table, row) });
   if (titled) pen.text(fitText(heads > 1 ? `${looks} (${say("meanOfHeads", { count: heads })})` : looks, width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
   const even = evenShare(table, row);
   const marked = even !== null && most > 0 && even <= most;

@@ -16,7 +16,8 @@ function namedOn(axis, group, text) {
   return word === null ? named(text) : say("pieceOf", { piece: named(text), word: named(word) });
 }
 
-const queryOf = (table, row) => namedOn(table.record.queries, table.rowGroups[row], table.rowText(row));
+/** A query in a sentence, and a key. */
+export const queryOf = (table, row) => namedOn(table.record.queries, table.rowGroups[row], table.rowText(row));
 const keyOf = (table, column) => namedOn(table.record.keys, table.columnGroups[column], table.columnText(column));
 
 /** Keys of a row whose weights are named one by one. */
