@@ -63,13 +63,13 @@ export class Frame {
     told.style.minHeight = `${told.offsetHeight}px`;
   }
 
-  /** The height that the stage may have: what the other parts leave, and on narrow screens, where the page scrolls, what goes with the width. */
-  roomOfStage() {
+  /** The height that the stage may have: what the other parts leave, and on narrow screens, where the page scrolls, what goes with the width and stands below. */
+  roomOfStage(below) {
     const { box, stage, scroller, footer } = this;
     if (box.classList.contains("walking")) return scroller.clientHeight;
     const narrow = box.classList.contains("narrow");
     const rest = (narrow ? this.root.host : box).clientHeight - stage.offsetTop - footer.offsetHeight;
-    return Math.max(rest, 240, narrow ? 1.7 * box.clientWidth : 0);
+    return Math.max(rest, 240, narrow ? 1.7 * box.clientWidth + below : 0);
   }
 
   /** Gives the scrolled picture its size, and the stage the height of it and of its scroll bar, as far as there is room. */

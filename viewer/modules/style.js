@@ -117,9 +117,10 @@ kbd { min-width: 24px; padding: 0 6px; border: 1px solid var(--border); border-r
 .narrow .more { justify-self: end; margin: 0 -4px; }
 .narrow .tabs { position: relative; flex: 1 1 100%; flex-wrap: nowrap; overflow-x: auto; scrollbar-width: none; }
 .narrow .bar { flex: 1 1 100%; }
-.narrow .bar label { flex: 1 1 88px; min-width: 0; }
-.narrow .bar select { flex: 1 1 0; min-width: 0; width: 100%; padding-inline: 4px; }
-.narrow .heads { display: grid; grid-template-columns: repeat(auto-fill, minmax(54px, 1fr)); flex: 1 1 100%; max-height: 112px; overflow: auto; }
+.narrow .bar label, .narrow .bar > select { flex: 1 0 88px; }
+.narrow .bar select { padding-inline: 4px; }
+.narrow .bar label select { flex: 1 1 0; min-width: 0; }
+.narrow .heads { display: grid; grid-template-columns: repeat(auto-fill, minmax(54px, 1fr)); flex: 1 1 100%; max-height: 124px; overflow: auto; }
 .narrow .heads button { justify-content: center; padding: 2px; min-height: 28px; }
 .narrow .heads .name { grid-area: 1 / 1 / 2 / -3; }
 .narrow .heads > button:last-child { grid-area: 1 / -3 / 2 / -1; }

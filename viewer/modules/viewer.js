@@ -397,7 +397,7 @@ export class Viewer {
     frame.box.classList.toggle("listed", frame.box.clientWidth >= 840 && textsOf(this.records) !== null);
     this.list.build();
     frame.fitWidth();
-    const room = frame.roomOfStage();
+    const room = frame.roomOfStage(this.view.below(this));
     const rest = () => Math.max(60, room - TOP - this.legendHeight);
     this.area = { width: frame.scroller.clientWidth, height: rest() };
     this.legendHeight = legendHeight(this.view.legend(this), this.area.width);

@@ -4,6 +4,7 @@ import { cellAt, drawCells, placeOfCell, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { BARS_ROOM, barsTop, drawRowBars } from "../row_bars.js";
+import { PHONE } from "../style.js";
 import { shortText } from "../text.js";
 import { CORNER, CellView, widest } from "./record_view.js";
 
@@ -43,8 +44,13 @@ export class PatternView extends CellView {
   }
 
   size(app) {
-    const { table, left, top, width, height } = this.geometry(app);
-    return { width: left + table.columns * width + 6, height: top + table.rows * height + 4 };
+    const { table, left, top, width, height, bars } = this.geometry(app);
+    const high = table.rows * height;
+    return { width: left + table.columns * width + 6, height: top + (bars ? Math.max(high, BARS_ROOM.height) : high + this.below(app)) + 4 };
+  }
+
+  below(app) {
+    return app.area.width < PHONE ? BARS_ROOM.height + 12 : 0;
   }
 
   draw(app, pen, win) {
@@ -64,12 +70,15 @@ export class PatternView extends CellView {
     const row = (app.active() ?? app.featured())?.row;
     if (place.bars && row !== undefined) {
       const right = place.left + table.columns * place.width;
-      const y = barsTop(place.top + (row + 0.5) * place.height, win.y + place.top, win.y + app.area.height);
+      const y = barsTop(place.top + (row + 0.5) * place.height, win.y + place.top, win.y + win.height);
       this.drawBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y });
+    } else if (app.area.width < PHONE && row !== undefined) {
+      const bars = { x: win.x + 16, y: place.top + table.rows * place.height + 28, width: win.width - 32 };
+      pen.clip(win.x, area.y, win.width, area.height, () => this.drawBars(app, pen, table, row, bars));
     }
   }
 
-  /** Whom a query looks at, beside the map. */
+  /** Whom a query looks at, beside the map or below it. */
   drawBars(app, pen, table, row, place) {
     drawRowBars(app, pen, table, row, place);
   }

@@ -44,6 +44,11 @@ export class View {
 
   update(_app) {}
 
+  /** The height of what stands below the map of a phone, in pixels. */
+  below(_app) {
+    return 0;
+  }
+
   /** What is said while nothing is pointed at; null: what is locked. */
   said(_app) {
     return /** @type {string|null} */ (null);
