@@ -57,6 +57,14 @@ class Caption(NamedTuple):
         scale: the title of the bar; "": "attention weight".
         bars: the title of the bars beside the row that asks; "": "“…” looks at".
         even: the equal share of the marked row, and of all rows if it is one number; None: those of the weights drawn.
+
+    Example:
+        >>> from regard import pictures
+        >>> caption = pictures.Caption("a translation", "“le” gives 90 % of its attention to “the”.")
+        >>> weights = [[0.9, 0.1], [0.2, 0.8]]
+        >>> figure = pictures.alignment(weights, ["the", "cat"], ["le", "chat"], title=caption, marked=(0, 0))
+        >>> [axes.get_label() for axes in figure.axes]
+        ['alignment', 'bars', 'weight']
     """
 
     title: str = ""

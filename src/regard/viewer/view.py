@@ -233,8 +233,8 @@ class View:
         Example:
             >>> import regard
             >>> drawn = regard.View([[0.9, 0.1], [0.2, 0.8]], ["le", "chat"], title="a model").figure()
-            >>> drawn.texts[0].get_text()
-            'a model · layer 0'
+            >>> [text.get_text() for text in drawn.texts][:3]
+            ['asks ↓', 'looked at →', 'a model']
         """
         from regard.viewer.static_pictures import figure
 

@@ -366,9 +366,8 @@ class TrainedNextTokens(TableTrained):
         layer = layers - 1 if prediction.layer is None else prediction.layer
         tokens, weights = self.attention(prediction.ids, layer)
         of_layer = f"layer {layer}, one of {layers}"
-        title = f"Self-attention of {of_layer}, mean of {heads} heads; each row is a token that attends"
-        names = ("token that attends", "token attended to")
-        return pictures.alignment(weights, tokens, tokens, title=title, maximum=None, axis_names=names)
+        title = f"Self-attention of {of_layer}, mean of {heads} heads"
+        return pictures.alignment(weights, tokens, tokens, title=title, maximum=None)
 
     def facts(self) -> str:
         return f"Transformer, {self.model.config.layers} layers × {self.model.config.heads} heads"
