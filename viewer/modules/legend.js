@@ -6,6 +6,7 @@ import { fitText, textWidth, wrapText } from "./lettering.js";
 import { clamp, legendNumber, shortWeight } from "./numbers.js";
 import { divergingColor, rampColor, veilColor } from "./palette.js";
 import { DECADES, SCALES, scaleInverse } from "./scales.js";
+import { PHONE } from "./style.js";
 
 /** Steps of a legend's ramp; odd, so that the numbers below its ends and its middle stand under their own colours. */
 const LEGEND_STEPS = 65;
@@ -80,7 +81,7 @@ function textPlace(legend, width) {
 }
 
 /** Lines of its text that a legend shows. */
-const linesOf = (legend, width) => Math.min(width < NARROW ? 4 : 2, textPlace(legend, width).lines.length);
+const linesOf = (legend, width) => Math.min(width < PHONE ? Infinity : width < NARROW ? 4 : 2, textPlace(legend, width).lines.length);
 
 /** The height that a legend needs, in pixels. */
 export function legendHeight(legend, width) {
@@ -146,5 +147,5 @@ function drawColors(pen, legend, { x, length }, theme) {
   }
 }
 
-/** Below this width the text of a legend has up to four lines, else two. */
+/** Below this width the text of a legend has up to four lines, else two; on phones, where the page scrolls, all. */
 const NARROW = 640;
