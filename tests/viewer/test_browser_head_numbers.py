@@ -42,7 +42,7 @@ def test_every_view_calls_recorded_heads_by_their_numbers_in_the_model(show, wat
         "head 1", "head 5", "head 11",
     ]  # fmt: skip
     assert "layer 1, head 5" in shown.hover(row=1, column=1)
-    shown.show("walk")
+    shown.show("walk", record=1, head=1)
     assert "head 5" in shown.page.locator(".walk").text_content()
 
 
