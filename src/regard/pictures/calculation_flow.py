@@ -212,7 +212,7 @@ class _Drawing:
         for name in drawn:
             name.remove()
         cell = max(cell, widest) if widest <= WIDEST_LABEL else cell
-        labels = write_labels(axes, self.lettering, *names, LETTERS, 1, cell - 0.02)
+        labels = write_labels(axes, self.lettering, *names, LETTERS, (1, 1), cell - 0.02)
         draw_lines(axes, *matrix.shape, color="#ffffff" if panel.kind != "weights" else "#c3c8d0", width=0.8)
         write_numbers(axes, image, texts, LETTERS)
         traced = [None if each is None else rows.index(each) for each in (term.asks, term.looked_at)]
