@@ -387,7 +387,9 @@ export class Viewer {
   resized() {
     this.resizing ??= requestAnimationFrame(() => {
       this.resizing = null;
-      if (!this.stopped.signal.aborted) this.resize();
+      if (this.stopped.signal.aborted) return;
+      this.resize();
+      if (this.ready) this.draw(); // a canvas of a new size is blank
     });
   }
 
