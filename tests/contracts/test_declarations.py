@@ -24,7 +24,10 @@ PARTICIPLES = re.compile(
 )
 """Adjectives, participles and verbs, which name nothing by themselves."""
 
-PUBLIC = {"Custom": "regard.scores and regard.normalizers have one each, as they have names"}
+PUBLIC = {
+    "Custom": "regard.scores and regard.normalizers have one each, as they have names",
+    "Caption": "the task of captions has the name of its command, and a picture has the word of the field",
+}
 """Class name in two public packages: why."""
 
 

@@ -186,7 +186,7 @@ def test_the_title_says_which_of_several_sequences_is_shown(model):
     assert len(View(watched.document(list("abcde"), sequence=0)).document.records[0].queries) == 5
 
 
-def test_what_a_watch_keeps_of_a_short_text_is_shown_as_what_it_reads(model, monkeypatch):
+def test_kept_weights_of_a_short_text_are_shown_as_those_read(model, monkeypatch):
     x = torch.randn(1, 5, 8)
     with torch.no_grad(), regard.watch(model, keep=True) as kept:
         model(x)

@@ -57,7 +57,7 @@ def test_no_head_opens_on_what_says_little(tokens, planted):
     assert opened(record) == (0, 0, 9, 2)
 
 
-def test_what_position_or_one_key_explains_is_no_opening():
+def test_a_pair_that_position_or_one_key_explains_is_no_opening():
     count = len(WORDS)
     previous = 0.9 * np.eye(count, k=-3, dtype=np.float32) + 0.1 / count
     sink = np.full((count, count), 0.1 / count, np.float32)
@@ -68,7 +68,7 @@ def test_what_position_or_one_key_explains_is_no_opening():
     assert opened(explained, planted) == (1, 0, 7, 1)
 
 
-def test_what_is_looked_at_counts_more_than_what_looks():
+def test_a_word_that_is_looked_at_counts_more_than_one_that_looks():
     asking = [(query, 0, 0.4) for query in (3, 4, 6)] + [(2, key, 0.4) for key in (4,)]
     to_content, to_asking = spread(WORDS, *asking, (8, 0, 0.7)), spread(WORDS, *asking, (8, 2, 0.7))
     content, plain = (head_openings(one)[0][0] for one in (to_content, to_asking))

@@ -340,7 +340,7 @@ def _show(explanation: "Explanation", display: DisplayOptions, sentence: str | N
         ),
         display,
     )  # fmt: skip
-    walk = _saved_walk(explanation, head or 0, display, sentence)
+    page = _saved_page(explanation, head or 0, display, sentence)
     if display.json != Path("-"):
         explanation.print(display.steps, head=head, decimals=display.decimals)
         if heads > 1 and head is not None:
@@ -349,11 +349,11 @@ def _show(explanation: "Explanation", display: DisplayOptions, sentence: str | N
             arithmetic = explanation.arithmetic(display.row, head=head or 0, decimals=display.decimals)
             Console().print(Text(arithmetic), soft_wrap=True)
     _write(explanation.to_json(), picture, display)
-    if walk is not None:
-        print(f"walk: {walk}", file=sys.stderr)
+    if page is not None:
+        print(f"walk: {page}", file=sys.stderr)
 
 
-def _saved_walk(explanation: "Explanation", head: int, display: DisplayOptions, sentence: str | None) -> Path | None:
+def _saved_page(explanation: "Explanation", head: int, display: DisplayOptions, sentence: str | None) -> Path | None:
     """Writes the page of the calculation, which opens on a head, before tables are printed; its path."""
     if display.html is None:
         return None

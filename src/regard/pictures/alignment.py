@@ -230,7 +230,7 @@ def alignment(
     figure.set_size_inches(sheet_width, sheet_height)
     top = sheet_height - above
     set_position(axes, left, top - height, width, height)
-    heading.place(MARGIN, MARGIN)
+    heading.draw_at(MARGIN, MARGIN)
     corner.set_position(((left - 0.04) / sheet_width, (top + 0.06) / sheet_height))
     over.set_position((left / sheet_width, (top + label_height + 0.08) / sheet_height))
     if bars is not None and marked is not None:

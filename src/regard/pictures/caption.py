@@ -39,7 +39,7 @@ MARGIN = 0.12  # inches, as all lengths below
 LEAST_WIDTH = 4.6
 LINE_GAP = 0.06
 BAR_STEP, BAR_LENGTH, BAR_LABEL, BAR_NUMBER = 0.19, 1.0, 0.85, 0.4
-NAMED, LONGEST_BAR = 4, 16
+NAMED_KEYS, LONGEST_BAR = 4, 16
 """The number of keys that have a bar each beside the row that asks, and the most letters of their names."""
 
 BARS_WIDTH = BAR_LABEL + BAR_LENGTH + BAR_NUMBER
@@ -134,7 +134,7 @@ class Heading:
         self.heights = [down for _, down in extents]
         self.height = sum(self.heights) + LINE_GAP * len(extents)
 
-    def place(self, left: float, top: float) -> None:
+    def draw_at(self, left: float, top: float) -> None:
         """Places the texts, in inches from the sheet's upper left corner."""
         width, height = self.figure.get_size_inches()
         for text, down in zip(self.texts, self.heights, strict=True):
@@ -168,11 +168,11 @@ def draw_row_bars(
     seen = np.flatnonzero(~np.isneginf(row))
     order = seen[np.argsort(-np.nan_to_num(np.abs(row[seen]), nan=-1.0), kind="stable")]
     signed = bool((row[seen] < 0).any())
-    weights = [float(row[key]) for key in order[:NAMED]]
-    bars = [(keys[key], INK, colors.to_rgba(row[key])) for key in order[:NAMED].tolist()]
-    if len(order) > NAMED and not signed:
-        weights.append(float(row[order[NAMED:]].sum()))
-        bars.append((caption.say("others", count=len(order) - NAMED), MUTED, MASKED_PAPER))
+    weights = [float(row[key]) for key in order[:NAMED_KEYS]]
+    bars = [(keys[key], INK, colors.to_rgba(row[key])) for key in order[:NAMED_KEYS].tolist()]
+    if len(order) > NAMED_KEYS and not signed:
+        weights.append(float(row[order[NAMED_KEYS:]].sum()))
+        bars.append((caption.say("others", count=len(order) - NAMED_KEYS), MUTED, MASKED_PAPER))
     texts = [short_weight(one) for one in weights] if signed else short_weights(weights)
     most = max((abs(weight) for weight in weights if np.isfinite(weight)), default=0.0) or 1.0
     even = equal_share(row[None]) if caption.even is None else caption.even[0]
@@ -198,7 +198,7 @@ def draw_row_bars(
 
 def bars_height(row: Matrix) -> float:
     """Returns the inches that `draw_row_bars` takes."""
-    return BAR_STEP * (min(NAMED + 1, int((~np.isneginf(row)).sum())) + 2)
+    return BAR_STEP * (min(NAMED_KEYS + 1, int((~np.isneginf(row)).sum())) + 2)
 
 
 def place_bars(axes: Axes, left: float, middle: float, height: float) -> None:

@@ -217,5 +217,5 @@ def surround(figure: Figure, heading: Heading, bar: Colorbar) -> None:
     assert engine is not None, "the sheet is arranged by matplotlib"
     engine.set(rect=(0.0, below / full_height, width / full_width, height / full_height))  # pyright: ignore[reportCallIssue]
     bar.ax.set_in_layout(False)
-    heading.place(MARGIN, MARGIN)
+    heading.draw_at(MARGIN, MARGIN)
     place_scale(bar, MARGIN, MARGIN)

@@ -109,7 +109,7 @@ def word_weights(
     top = MARGIN + heading.height + (LINE_GAP if heading.texts else 0.0)
     height = top + (line + 1) * line_height + SCALE_HEIGHT + MARGIN
     figure.set_size_inches(full_width, height)
-    heading.place(MARGIN, MARGIN)
+    heading.draw_at(MARGIN, MARGIN)
     place_scale(bar, MARGIN, MARGIN)
     axes.set_axis_off()
     axes.set_xlim(0, full_width)

@@ -28,7 +28,7 @@ MOST_PAIRS = 2**22
 """The most pairs of queries and keys of a record, over its heads, that are worked out."""
 
 
-def can_walk(record: AttentionRecord) -> bool:
+def has_steps(record: AttentionRecord) -> bool:
     """Whether the calculations of a record's heads are known and not too long."""
     return record.worked is not None and record.heads * len(record.queries) * len(record.keys) <= MOST_PAIRS
 
@@ -48,7 +48,7 @@ def carried_steps(
     order = [
         (number, head)
         for number in numbers_of_records
-        if can_walk(records[number])
+        if has_steps(records[number])
         for head in range(records[number].heads)
     ]
     for number, head in sorted(order, key=lambda one: one != first):

@@ -49,12 +49,12 @@ def head_openings(record: AttentionRecord) -> list[tuple[float, int | None, int 
     flat = telling.reshape(record.heads, -1)
     cells, size = flat.argmax(axis=1), len(words.keys)
     rows, columns = word_starts(record.queries), word_starts(record.keys)
-    found = []
+    openings = []
     for head, cell in enumerate(cells.tolist()):
         clarity = float(flat[head, cell])
         pair = (int(rows[cell // size]), int(columns[cell % size])) if clarity > 0 else (None, None)
-        found.append((round(clarity, 4), *pair))
-    return found
+        openings.append((round(clarity, 4), *pair))
+    return openings
 
 
 def found_openings(heads: int, findings: dict[str, list[dict[str, Any]]]) -> list[tuple[float, int | None, int | None]]:
@@ -103,8 +103,8 @@ def _clarity(record: AttentionRecord, pieces: NDArray[np.int64]) -> NDArray[np.f
 
 def _content(weights: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns how much each word is looked at from afar, against how much it looks: words of content are near 1."""
-    received, given = weights.sum((0, 1)), np.where(weights > LEAST_GIVEN, weights, 0).sum((0, 2))
-    return (0.1 + received) / (0.1 + received + given)
+    received, paid = weights.sum((0, 1)), np.where(weights > LEAST_GIVEN, weights, 0).sum((0, 2))
+    return (0.1 + received) / (0.1 + received + paid)
 
 
 def _sameness(axis: Axis) -> NDArray[np.float32]:

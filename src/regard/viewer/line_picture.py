@@ -118,7 +118,7 @@ def line_picture(shown: Shown) -> Figure:
     above, below = heading.height + 2 * MARGIN, SCALE_HEIGHT + MARGIN
     full_width = max(width, heading.width, scale_width(bar)) + 2 * MARGIN
     sheet.set_size_inches(full_width, above + height + key_height + below)
-    heading.place(MARGIN, MARGIN)
+    heading.draw_at(MARGIN, MARGIN)
     place_scale(bar, MARGIN, MARGIN)
     set_position(axes, MARGIN + left, below + key_height, LINES_WIDTH, height)
     axes.set_xlim(0, 1)

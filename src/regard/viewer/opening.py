@@ -70,8 +70,8 @@ def opening(
         if number not in whole and best is not None and clearest > NOT_FOUND:
             break  # what is found in long records comes last
         one = records[number]
-        found = head_openings(one) if number in whole else found_openings(one.heads, record_findings(one))
-        for position, (clarity, *pair) in enumerate(found):
+        openings = head_openings(one) if number in whole else found_openings(one.heads, record_findings(one))
+        for position, (clarity, *pair) in enumerate(openings):
             if head in (None, position) and clarity > clearest:
                 best, clearest = Opening(number, position, *pair), clarity
     if best is not None and best.record in whole and best.row is None:
@@ -204,6 +204,6 @@ def _named(axis: Axis, position: int, language: str) -> str:
         text = f"{position * axis.seconds:.2f}–{(position + 1) * axis.seconds:.2f} s"
     elif isinstance(axis, GridAxis):
         cell = position - axis.leading
-        place: dict[str, Any] = {"number": cell, "row": cell // axis.columns, "column": cell % axis.columns}
-        text = say("beforePatches", language, position=position) if cell < 0 else say("patch", language, **place)
+        parts: dict[str, Any] = {"number": cell, "row": cell // axis.columns, "column": cell % axis.columns}
+        text = say("beforePatches", language, position=position) if cell < 0 else say("patch", language, **parts)
     return f"\u2068{text}\u2069"

@@ -121,9 +121,9 @@ def sinks(source: TileSource, chance: Chance) -> list[dict[str, Any]]:
     mean, _ = source.pooled(1, source.keys)
     shares = np.nan_to_num(mean[:, 0, :]) * (source.queries / chance.seeing)[:, None]
     is_sink = shares >= np.maximum(SINK_SHARE, SINK_TIMES * chance.of_keys)
-    found = np.argwhere(is_sink)
-    common = _looking(source, chance, found) >= LEAST_PART
-    ordered = sorted(((float(shares[h, k]), h, k) for h, k in found[common].tolist()), reverse=True)
+    cells = np.argwhere(is_sink)
+    common = _looking(source, chance, cells) >= LEAST_PART
+    ordered = sorted(((float(shares[h, k]), h, k) for h, k in cells[common].tolist()), reverse=True)
     return [{"head": head, "key": key, "share": share} for share, head, key in ordered[:MOST_FINDINGS]]
 
 

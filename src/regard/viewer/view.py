@@ -17,7 +17,7 @@ from regard.names.missing_names import hinted
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
 from regard.records.axis import is_whole_number
 from regard.records.html_document import iframe
-from regard.viewer.carried_steps import can_walk
+from regard.viewer.carried_steps import has_steps
 from regard.viewer.contents import TokenLabels, as_document
 from regard.viewer.html_file import html_page
 from regard.viewer.opening import opening
@@ -162,14 +162,14 @@ class View:
     def payload(self) -> dict[str, Any]:
         """Returns the payload of the viewer's module, ready for JSON; computed once."""
         if self._payload is None:
-            found = opening(self.document, self.layer, self._position) if self._walks else None
-            first = (self.layer or 0, self._position or 0) if found is None else (found.record, found.head or 0)
-            self._payload = payload(self.document, budget_bytes=self.budget_bytes, walk_from=first)
+            first = opening(self.document, self.layer, self._position) if self._walks else None
+            head = (self.layer or 0, self._position or 0) if first is None else (first.record, first.head or 0)
+            self._payload = payload(self.document, budget_bytes=self.budget_bytes, walk_from=head)
         return self._payload
 
     @property
     def _walks(self) -> bool:
-        return any(map(can_walk, self.document.records))
+        return any(map(has_steps, self.document.records))
 
     def options(self) -> dict[str, Any]:
         """Returns the options of the module's ``mount`` for this view."""
@@ -275,7 +275,7 @@ def views_of(document: Document) -> list[str]:
         "grid": len(document.records) > 1 or any(record.heads > 1 for record in document.records),
         "words": TokenAxis in kinds,
         "long": len(whole) < len(document.records),
-        "walk": bool(document.steps) or any(map(can_walk, document.records)),
+        "walk": bool(document.steps) or any(map(has_steps, document.records)),
         "numbers": bool(document.grids),
         "difference": _can_differ(records),
     }

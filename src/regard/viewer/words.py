@@ -24,8 +24,8 @@ def words() -> dict[str, tuple[str, str]]:
 def say(name: str, language: str, /, **values: str | int) -> str:
     """Returns a text of the table with its places filled in; in ``{count:line|lines}`` a number chooses the word."""
 
-    def filled(place: re.Match[str]) -> str:
-        key, one, many = place.groups()
+    def filled(match: re.Match[str]) -> str:
+        key, one, many = match.groups()
         return str(values[key]) if many is None else one if values[key] == 1 else many
 
     return PLACE.sub(filled, words()[name][LANGUAGES.index(language)])
