@@ -13,7 +13,7 @@ export class Axis {
     this.length = entry.length;
     this.special = new Set(entry.special ?? []);
     this.hasWords = (entry.words ?? []).length > 0 && entry.words.length < entry.length;
-    this.wordGroups = /** @type {number[][]|null} */ (null); // once asked for
+    this.wordGroups = /** @type {any[]|null} */ (null); // once asked for
     this.picture = null; // a canvas, once decoded
     this.sound = null; // {samples, rate}, once decoded; null where the payload has none
   }

@@ -125,8 +125,8 @@ function placed(lines, blocks, { left, top }, area) {
     const height = Math.max(...there.map((record) => mapSize(record, side)[1]));
     line.records.forEach((record, block) => {
       for (let head = 0; head < (record?.heads ?? 0); head += 1) {
-        const [width, high] = mapSize(record, side);
-        cells.push({ row: record.number, column: head, line: number, x: columns[block].x + head * pitch, y, width, height: high, room: pitch - 4, caption, name: 0 });
+        const [mapWidth, mapHeight] = mapSize(record, side);
+        cells.push({ row: record.number, column: head, line: number, x: columns[block].x + head * pitch, y, width: mapWidth, height: mapHeight, room: pitch - 4, caption, name: 0 });
       }
     });
     const row = { title: line.title, subtitle: line.subtitle, y, height };
