@@ -51,9 +51,10 @@ def test_options_are_checked(options, error, named):
         View(documents.alignment()[0], **options).payload()
 
 
-def test_a_difference_needs_a_browser(tmp_path):
-    with pytest.raises(ArgumentError, match="drawn by the viewer alone"):
-        View(documents.everything(), view="difference").save(tmp_path / "x.png")
+def test_a_picture_of_a_difference_needs_a_record_of_several_heads(tmp_path):
+    layers = list(np.array([[[[[0.9, 0.1], [0.2, 0.8]]]], [[[[0.5, 0.5], [0.2, 0.8]]]]]))
+    with pytest.raises(ArgumentError, match="needs a record of several heads"):
+        View(layers, ["a", "b"], view="difference").save(tmp_path / "x.png")
 
 
 def test_nothing_is_refused():
@@ -61,7 +62,7 @@ def test_nothing_is_refused():
         View([])
 
 
-@pytest.mark.parametrize("view", [view for view in VIEWS if view != "difference"])
+@pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_pictures_without_a_browser(view, suffix, tmp_path):
     place = View(documents.everything(), view=view).save(tmp_path / f"x.{suffix}")

@@ -120,5 +120,23 @@ def test_a_kept_watch_carries_the_numbers_of_heads_that_fit_the_opening_head_fir
     assert chosen[0] == (1, 1)
     assert len(chosen) < 4
     assert used <= 2400
-    assert heads(budget_bytes=0) == ([], 0)
+    for budget in (0, 1000):  # the numbers of no head fit
+        assert heads(budget_bytes=budget) == ([], 0)
+        with pytest.raises(ArgumentError, match="'walk' cannot show"):
+            regard.View(watched, list("abcde"), view="walk", budget_bytes=budget)
     assert payload(regard.View(watched, list("abcde")).document)["steps"] == []
+
+
+def test_a_calculation_leaves_out_the_padding_that_its_record_leaves_out():
+    model = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True).eval()
+    with torch.no_grad(), regard.watch(model, keep=True) as watched:
+        model(torch.randn(1, 5, 8), src_key_padding_mask=torch.tensor([[False, False, False, True, True]]))
+    view = regard.View(watched, ["a", "b", "c", "[PAD]", "[PAD]"], steps=[(0, 1)])
+    (steps,) = view.document.steps
+    assert steps.query_labels == steps.key_labels == ("a", "b", "c")
+    np.testing.assert_allclose(steps.matrices["weights"], view.document.records[0].weights[1], atol=1e-6)
+    np.testing.assert_allclose(steps.matrices["weights"] @ steps.matrices["value"], steps.matrices["output"], atol=1e-6)
+    carried = view.payload()["steps"]
+    assert [(one["record"], one["head"]) for one in carried] == [(0, 1), (0, 0)]
+    for one in carried:
+        assert {one["matrices"][name]["shape"][0] for name in ("query", "key", "value")} == {3}

@@ -14,8 +14,8 @@ import numpy as np
 
 from regard.errors import RegardError
 from regard.records import AttentionRecord, StepsRecord
-from regard.records.document import PAIR_STEPS
 from regard.viewer.encoding import packed_bits, packed_numbers
+from regard.viewer.padding import shortened_steps
 
 NORMALIZERS = ("softmax", "softmax_with_sink", "entmax", "sparsemax", "sigmoid")
 """The normalizers that a viewer computes."""
@@ -56,17 +56,17 @@ def carried_steps(
         if worked is None or left < ENTRY_BYTES or (number, head) in others:
             continue
         try:
-            steps = worked(head)
+            steps = shortened_steps(worked(head), records[number])
         except RegardError:
             continue
-        numbers = _numbers(steps, records[number])
+        numbers = _numbers(steps)
         left -= ENTRY_BYTES + sum(len(one["data"]) for one in numbers["matrices"].values())
         if left < 0:
             return
         yield number, head, steps, numbers
 
 
-def _numbers(steps: StepsRecord, record: AttentionRecord) -> dict[str, Any]:
+def _numbers(steps: StepsRecord) -> dict[str, Any]:
     """Returns the matrices of a calculation, the names of those that a viewer derives, and the visible pairs."""
     derived = {
         "scores": steps.score == "dot",
@@ -77,18 +77,11 @@ def _numbers(steps: StepsRecord, record: AttentionRecord) -> dict[str, Any]:
         "output": True,
     }
     names = [name for name in steps.matrices if derived.get(name, False)]
-    # A record leaves out the padding at the end of its text, which the mask hides.
-    sides = {"query": len(record.queries), "key": len(record.keys)}
-    matrices = {
-        name: matrix
-        if name.startswith("w_")
-        else matrix[: sides["key" if name.startswith(("key", "value")) else "query"]]
-        for name, matrix in steps.matrices.items()
-    }
-    matrices |= {name: matrices[name][:, : sides["key"]] for name in PAIR_STEPS if name in matrices}
-    masked = matrices.get("masked")
+    masked = steps.matrices.get("masked")
     return {
-        "matrices": {name: packed_numbers(matrix, "<f4") for name, matrix in matrices.items() if name not in names},
+        "matrices": {
+            name: packed_numbers(matrix, "<f4") for name, matrix in steps.matrices.items() if name not in names
+        },
         "derived": names,
         "visible": None if masked is None else packed_bits(masked != -np.inf),
     }

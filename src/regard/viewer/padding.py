@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from regard.records import AttentionRecord, Axis, Document, TokenAxis
+from regard.records import AttentionRecord, Axis, Document, StepsRecord, TokenAxis
 from regard.records.axis import special_by_name
+from regard.records.document import PAIR_STEPS
 
 
 def without_padding(document: Document) -> Document:
@@ -22,7 +24,40 @@ def without_padding(document: Document) -> Document:
         keys = lengths[record.keys]
         is_whole = queries == len(record.queries) and keys == len(record.keys)
         records.append(record if is_whole else _shortened(record, queries, keys))
-    return document if tuple(records) == document.records else replace(document, records=tuple(records))
+    if tuple(records) == document.records:
+        return document
+    steps = []
+    for one in document.steps:
+        number = number_of_record(one, document.records)
+        steps.append(one if number is None else shortened_steps(one, records[number]))
+    return replace(document, records=tuple(records), steps=tuple(steps))
+
+
+def number_of_record(steps: StepsRecord, records: Sequence[AttentionRecord]) -> int | None:
+    """Returns the index of the record that has the head of a calculation, of several texts that of its tokens."""
+    of_head = [number for number, one in enumerate(records) if (one.name, one.layer) == (steps.attention, steps.layer)]
+    return min(of_head, key=lambda number: records[number].keys.labels != steps.key_labels, default=None)
+
+
+def shortened_steps(steps: StepsRecord, record: AttentionRecord) -> StepsRecord:
+    """Returns the calculation of the queries and keys of a record, without padding after them."""
+    queries, keys = slice(len(record.queries)), slice(len(record.keys))
+    if (queries.stop, keys.stop) == (len(steps.query_labels), len(steps.key_labels)):
+        return steps
+    rows = dict.fromkeys(("key", "value", "key_input", "value_input"), keys)
+    rows |= dict.fromkeys(("query", "query_input", "output", *PAIR_STEPS), queries)
+    matrices = {name: matrix[rows.get(name, slice(None))] for name, matrix in steps.matrices.items()}
+    matrices |= {name: matrices[name][:, keys] for name in PAIR_STEPS if name in matrices}
+    parts = steps.parts
+    if parts is not None:
+        parts = replace(parts, of_query=parts.of_query[:, queries, keys], of_key=parts.of_key[:, queries, keys])
+    return replace(
+        steps,
+        matrices=matrices,
+        query_labels=steps.query_labels[queries],
+        key_labels=steps.key_labels[keys],
+        parts=parts,
+    )
 
 
 def _length(record: AttentionRecord) -> int:

@@ -27,6 +27,7 @@ from regard.viewer.carried_steps import carried_steps
 from regard.viewer.clarity import found_openings, head_openings
 from regard.viewer.encoding import packed, packed_bits, packed_codes, packed_numbers
 from regard.viewer.overview import carried_whole, overview_payloads
+from regard.viewer.padding import number_of_record
 
 FORMAT = 1
 """The version of the payload; the module refuses others."""
@@ -80,10 +81,7 @@ def payload(
     """
     if not isinstance(document, Document):
         raise KindError(f"document must be a regard.records.Document; it is of type {type(document).__name__}")
-    if isinstance(budget_bytes, bool) or not isinstance(budget_bytes, int):
-        raise KindError(f"budget_bytes must be an integer; it is of type {type(budget_bytes).__name__}")
-    if budget_bytes < 0:
-        raise ArgumentError(f"budget_bytes must be at least 0; it is {budget_bytes}")
+    check_budget(budget_bytes)
     axes, masks = _Shared(axis_payload), _Shared(packed_bits)
     whole = carried_whole(document.records)
     entries = [_record(record, axes, masks, number in whole) for number, record in enumerate(document.records)]
@@ -117,6 +115,14 @@ def payload(
         "grids": [_grid_numbers(grid) for grid in document.grids],
         "budget": budget_bytes,
     }
+
+
+def check_budget(budget_bytes: int) -> None:
+    """Raises KindError or ArgumentError if a budget is no integer of at least 0."""
+    if isinstance(budget_bytes, bool) or not isinstance(budget_bytes, int):
+        raise KindError(f"budget_bytes must be an integer; it is of type {type(budget_bytes).__name__}")
+    if budget_bytes < 0:
+        raise ArgumentError(f"budget_bytes must be at least 0; it is {budget_bytes}")
 
 
 class _Shared:
@@ -190,11 +196,7 @@ def _add_exact(entry: dict[str, Any], record: AttentionRecord, left: int) -> int
 
 
 def _steps(steps: StepsRecord, records: Sequence[AttentionRecord]) -> dict[str, Any]:
-    of_head = [number for number, one in enumerate(records) if (one.name, one.layer) == (steps.attention, steps.layer)]
-    # Of several texts the one with the tokens of the calculation, which may have padding at its end.
-    of_head.sort(key=lambda number: records[number].keys.labels != steps.key_labels[: len(records[number].keys)])
-    number = next(iter(of_head), None) if steps.attention is not None else None
-    return _settings(steps, number, steps.head) | {
+    return _settings(steps, number_of_record(steps, records), steps.head) | {
         "queries": list(steps.query_labels),
         "keys": list(steps.key_labels),
         "matrices": {name: packed_numbers(matrix, "<f8") for name, matrix in steps.matrices.items()},

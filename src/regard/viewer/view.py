@@ -17,12 +17,12 @@ from regard.names.missing_names import hinted
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
 from regard.records.axis import is_whole_number
 from regard.records.html_document import iframe
-from regard.viewer.carried_steps import has_steps
+from regard.viewer.carried_steps import carried_steps, has_steps
 from regard.viewer.contents import TokenLabels, as_document
 from regard.viewer.html_file import html_page
 from regard.viewer.opening import opening
 from regard.viewer.overview import carried_whole
-from regard.viewer.payload import BUDGET, payload
+from regard.viewer.payload import BUDGET, check_budget, payload
 from regard.watching import HeadStatistics, Survey
 
 if TYPE_CHECKING:
@@ -148,8 +148,8 @@ class View:
             _check_name("language", language, LANGUAGES)
         if height is not None and (isinstance(height, bool) or not isinstance(height, int) or height < 200):
             raise ArgumentError(f"height must be an integer of at least 200 pixels; it is {height!r}")
-        known = views_of(self.document)
-        if view is not None and view not in known:
+        check_budget(budget_bytes)
+        if view is not None and view not in (known := views_of(self.document, budget_bytes)):
             raise ArgumentError(f"view {view!r} cannot show this document; it can be shown as {', '.join(known)}")
         _check_selection(self.document, layer, head)
         self.view, self.theme, self.height, self.budget_bytes = view, theme, height, budget_bytes
@@ -262,8 +262,8 @@ def _check_name(option: str, name: Any, known: Sequence[str]) -> None:
         raise UnknownNameError(option, name, known)
 
 
-def views_of(document: Document) -> list[str]:
-    """Returns the views that can show a document, the best one first."""
+def views_of(document: Document, budget_bytes: int = BUDGET) -> list[str]:
+    """Returns the views that can show a document in a file of so many bytes (see `payload`), the best one first."""
     whole = carried_whole(document.records)
     records = [document.records[number] for number in sorted(whole)]
     kinds = {type(record.keys) for record in records}
@@ -275,7 +275,7 @@ def views_of(document: Document) -> list[str]:
         "grid": len(document.records) > 1 or any(record.heads > 1 for record in document.records),
         "words": TokenAxis in kinds,
         "long": len(whole) < len(document.records),
-        "walk": bool(document.steps) or any(map(has_steps, document.records)),
+        "walk": bool(document.steps) or any(carried_steps(document.records, (), (0, 0), budget_bytes // 2)),
         "numbers": bool(document.grids),
         "difference": _can_differ(records),
     }
