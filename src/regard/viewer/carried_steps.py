@@ -23,7 +23,6 @@ NORMALIZERS = ("softmax", "softmax_with_sink", "entmax", "sparsemax", "sigmoid")
 ENTRY_BYTES = 400
 """About the bytes of an entry without its numbers."""
 
-
 MOST_PAIRS = 2**22
 """The most pairs of queries and keys of a record, over its heads, that are worked out."""
 
@@ -44,15 +43,10 @@ def carried_steps(
         first: the record and the head that come first; the other heads of its record follow.
         left: the bytes of all together.
     """
-    numbers_of_records = sorted(range(len(records)), key=lambda number: number != first[0])
-    order = [
-        (number, head)
-        for number in numbers_of_records
-        if has_steps(records[number])
-        for head in range(records[number].heads)
-    ]
-    for number, head in sorted(order, key=lambda one: one != first):
-        worked = records[number].worked
+    walkable = {number: record.worked for number, record in enumerate(records) if has_steps(record)}
+    order = [(number, head) for number in walkable for head in range(records[number].heads)]
+    for number, head in sorted(order, key=lambda one: (one != first, one[0] != first[0])):
+        worked = walkable[number]
         if worked is None or left < ENTRY_BYTES or (number, head) in others:
             continue
         try:

@@ -266,13 +266,17 @@ def spikes(
             if largest[n - 1] >= SPIKE_WEIGHT and largest[n - 1] > SPIKE_GAP * largest[n]
         ]
         for cell in order[: max(gaps, default=0)].tolist():
-            row, column = divmod(cell, columns)
-            q0, q1, k0, k1 = (int(e) for e in (*query_edges[row : row + 2], *key_edges[column : column + 2]))
-            block = np.nan_to_num(source.tile((q0, q1), (k0, k1))[head])
-            q, k = (int(i) for i in np.unravel_index(int(block.argmax()), block.shape))
-            weight = float(block[q, k])
-            largest_weights.append({"head": head, "query": q0 + q, "key": k0 + k, "weight": weight})
+            largest_weights.append({"head": head, **_largest(source, head, maximum.shape, *divmod(cell, columns))})
     return sorted(largest_weights, key=lambda spike: -spike["weight"])[:MOST_FINDINGS]
+
+
+def _largest(source: TileSource, head: int, shape: tuple[int, ...], row: int, column: int) -> dict[str, Any]:
+    """Returns the exact largest weight of a bin of a map ``[heads, rows, columns]``: ``query``, ``key``, ``weight``."""
+    q0, q1 = bin_edges(source.queries, shape[1])[row : row + 2].tolist()
+    k0, k1 = bin_edges(source.keys, shape[2])[column : column + 2].tolist()
+    block = np.nan_to_num(source.tile((q0, q1), (k0, k1))[head])
+    query, key = divmod(int(block.argmax()), k1 - k0)
+    return {"query": q0 + query, "key": k0 + key, "weight": float(block[query, key])}
 
 
 def peaks(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> list[dict[str, Any]]:
@@ -282,7 +286,7 @@ def peaks(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> l
     the bound: no weight is a larger multiple of the equal share of its query. ``maximum`` is pooled.
     """
     heads, rows, columns = maximum.shape
-    query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
+    query_edges = bin_edges(source.queries, rows)
     counts = np.broadcast_to(chance.counts, (heads, source.queries))
     most = np.maximum.reduceat(counts, query_edges[:-1], axis=1)
     least = np.minimum.reduceat(np.where(counts > 0, counts, source.keys), query_edges[:-1], axis=1)
@@ -298,12 +302,8 @@ def peaks(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> l
         left = multiples[head].copy()
         while len(pairs) < PEAKS and left.max(initial=0.0) > 1:
             row, column = divmod(int(left.argmax()), columns)
-            q0, q1, k0, k1 = (int(e) for e in (*query_edges[row : row + 2], *key_edges[column : column + 2]))
-            block = np.nan_to_num(source.tile((q0, q1), (k0, k1))[head])
-            q, k = (int(i) for i in np.unravel_index(int(block.argmax()), block.shape))
-            weight = float(block[q, k])
-            times = weight * int(counts[head, q0 + q])
-            pairs.append({"query": q0 + q, "key": k0 + k, "weight": weight, "times": float(f"{times:.4g}")})
+            pair = _largest(source, head, maximum.shape, row, column)
+            pairs.append({**pair, "times": float(f"{pair['weight'] * int(counts[head, pair['query']]):.4g}")})
             left[:, max(0, column - 1) : column + 2] = 0.0
             for offset in range(column - row - 1, column - row + 2):
                 along = np.arange(max(0, -offset), min(rows, columns - offset))

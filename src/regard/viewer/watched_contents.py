@@ -19,7 +19,6 @@ from regard.watching.weight_sources import score_parts
 
 STEPS_USAGE = "with regard.watch(model, keep=True) as watched: model(**inputs); then View(watched, steps=[(0, 0)])"
 
-
 MOST_OF_TEXTS = 2**23
 """The most weights of several texts that are shown together, so that a view of them is a file of a few megabytes."""
 
@@ -28,28 +27,37 @@ def document_of_watch(watched: Watch, labels: TokenLabels, steps: Sequence[tuple
     """Returns the records of a watched model, and the calculations of some heads."""
     calls = watched.stitched() if watched.calls else []
     _check_weights(watched, calls)
-    title = model_name(watched.model)
-    records: list[AttentionRecord] = []
-    shown: list[tuple[AttentionCall, int]] = []
-    if not is_tokenizer(labels.tokens) and labels.count is None:
+    title, note = model_name(watched.model), ()
+    if is_tokenizer(labels.tokens) or labels.count is not None:
+        texts = _texts(watched, labels)
+        chosen = range(len(texts))
+        if labels.example is not None:
+            chosen = [labels.row(len(texts), "View(watched, tokens, example=0)")]
+    else:
         row = labels.row(calls[0].batch * shared_by(calls)[0], "View(watched, tokens, example=0)")
+        texts, chosen = [(-1, row, labels)], [0]
         if watched.sequences > 1:
             title += f", the last of {watched.sequences} sequences"
-        return _with_steps(Document(title, tuple(_of_text(watched, labels, -1, row))), _shown(calls, row), steps)
-    texts = _texts(watched, labels)
-    chosen = range(len(texts))
-    if labels.example is not None:
-        chosen = [labels.row(len(texts), "View(watched, tokens, example=0)")]
+    records: list[AttentionRecord] = []
+    shown: list[tuple[AttentionCall, int]] = []
     for number in chosen:
         sequence, row, of_text = texts[number]
         more = _of_text(watched, of_text, sequence, row)
         size = sum(record.heads * len(record.queries) * len(record.keys) for record in (*records, *more))
         if records and size > MOST_OF_TEXTS:
             rest = f"the first {number} of {len(texts)}; View(watched, tokens, example={number}) shows the next"
-            return _with_steps(Document(title, tuple(records), texts=(("texts", rest),)), shown, steps)
+            note = (("texts", rest),)
+            break
         records += more
-        shown += _shown(watched.stitched(sequence), row)
-    return _with_steps(Document(title, tuple(records)), shown, steps)
+        stitched = watched.stitched(sequence)
+        shown += [
+            (call, row // sharing)
+            for call, sharing in zip(stitched, shared_by(stitched), strict=True)
+            if call.weights is not None or call.tiles is not None
+        ]
+    worked = tuple(_worked(*pair, records, shown) for pair in steps)
+    walkable = tuple(_walkable(number, records, shown) for number in range(len(records)))
+    return Document(title, walkable, worked, note)
 
 
 def _texts(watched: Watch, labels: TokenLabels) -> list[tuple[int, int, TokenLabels]]:
@@ -61,29 +69,14 @@ def _texts(watched: Watch, labels: TokenLabels) -> list[tuple[int, int, TokenLab
             (text.sequence, text.batch_row, TokenLabels(None, text.queries, text.keys))
             for text in watched.texts(labels.tokens)
         ]
-    rows: list[tuple[int, int]] = []
-    for sequence in range(watched.sequences):
-        calls = watched.stitched(sequence)
-        rows += [(sequence, row) for row in range(calls[0].batch * shared_by(calls)[0])]
+    rows = [
+        (sequence, row)
+        for sequence in range(watched.sequences)
+        for calls in [watched.stitched(sequence)]
+        for row in range(calls[0].batch * shared_by(calls)[0])
+    ]
     labels.check_count(len(rows))
     return [(*row, labels.of_text(number)) for number, row in enumerate(rows)]
-
-
-def _shown(calls: Sequence[AttentionCall], row: int) -> list[tuple[AttentionCall, int]]:
-    """Returns the calls that have weights, with the row of each."""
-    return [
-        (call, row // sharing)
-        for call, sharing in zip(calls, shared_by(calls), strict=True)
-        if call.weights is not None or call.tiles is not None
-    ]
-
-
-def _with_steps(
-    document: Document, shown: Sequence[tuple[AttentionCall, int]], steps: Sequence[tuple[int, int]]
-) -> Document:
-    worked = tuple(_worked(*pair, document.records, shown) for pair in steps)
-    records = tuple(_walkable(number, document.records, shown) for number in range(len(document.records)))
-    return replace(document, steps=worked, records=records)
 
 
 def _walkable(
