@@ -10,22 +10,13 @@ import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
 from regard.palette import MUTED
-from regard.pictures.caption import (
-    BARS_WIDTH,
-    MARGIN,
-    Caption,
-    Heading,
-    as_caption,
-    bars_height,
-    draw_row_bars,
-    mark,
-    place_bars,
-)
+from regard.pictures.caption import BARS_WIDTH, MARGIN, Caption, Heading, bars_height, draw_row_bars, mark, place_bars
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import draw_cells, draw_lines, forms_of, label_note, write_labels, write_numbers
 from regard.pictures.numbers import Matrix, as_array, cell_number
 from regard.pictures.sheet import NOTE, TEXT, new_sheet, set_position, text_extent
 from regard.pictures.weight_scale import SCALE_HEIGHT, draw_scale, place_scale, scale_width, weight_scale
+from regard.records import join_pieces
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -165,12 +156,8 @@ def alignment(
     # Labels that would overlap are thinned out.
     steps = math.ceil(letter_size * 1.05 / 72 / high), math.ceil(letter_size * 1.05 / 72 / cell)
     scale = weight_scale(matrix, maximum)
-    caption = as_caption(title)
-    caption = as_caption(
-        caption,
-        scale.note(caption),
-        *(label_note("token", step, count) for step, count in {(steps[0], rows), (steps[1], columns)}),
-    )
+    notes = [label_note("token", step, count) for step, count in {(steps[0], rows), (steps[1], columns)}]
+    caption = scale.captioned(title, *notes)
     names = axis_names or (caption.say("axisQuery"), caption.say("axisKey"))
     lettering = Lettering(caption.texts(*source, *target, *names))
     figure = new_sheet(1.0, 1.0)
@@ -216,10 +203,7 @@ def alignment(
     left = MARGIN + max(label_width + 0.06, name_width)
     bar = None
     if image is not None and color_bar:
-        bar = draw_scale(
-            figure, image, caption, even=scale.even, forms=forms_of(matrix),
-            cax=figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight"),
-        )  # fmt: skip
+        bar = draw_scale(figure, image, caption, even=scale.even, forms=forms_of(matrix))
     across = max(left - MARGIN + max(width, text_extent(over)[0]) + bars_room, 0.0 if bar is None else scale_width(bar))
     heading = Heading(figure, lettering, caption, across)
     above = MARGIN + heading.height + (0.5 * GAP if heading.texts else 0.0) + AXIS_NAME + label_height + 0.06
@@ -272,18 +256,8 @@ def _labels(side: str, tokens: Sequence[str], groups: Sequence[range] | None, le
 
 
 def _word(parts: list[str]) -> str:
-    """Joins sub-words, without the marks of tokenizers: ``▁`` and ``Ġ`` before, ``##`` within, ``@@`` after.
-
-    regard's own tokenizers mark a piece within a word by ``·``, and a space that is a piece by ``␣``.
-    """
-    first = parts[0]
-    if len(first) > 1 or len(parts) > 1:
-        first = first.removeprefix("▁").removeprefix("Ġ")
-    if len(parts) > 1:
-        first = first.removeprefix("␣")
-    within = (part.removeprefix("##") for part in parts[1:])
-    joined = [first, *(part.removeprefix("·") for part in within)]
-    return "".join(part.removesuffix("@@") for part in joined[:-1]) + joined[-1]
+    """Joins sub-words; a space that is a piece of its own, which regard's own tokenizers mark by ``␣``, is left out."""
+    return join_pieces([parts[0].removeprefix("␣"), *parts[1:]] if len(parts) > 1 else parts)
 
 
 def _starts(name: str, groups: Sequence[range], length: int) -> list[int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.pictures.fonts import Lettering, visible, visible_token, wrapped
-from regard.pictures.heatmap import draw_cells, draw_lines, form_note, write_numbers
+from regard.pictures.heatmap import draw_cells, draw_lines, form_note, forms_of, write_numbers
 from regard.pictures.numbers import Matrix, as_array, number_texts
 from regard.pictures.sheet import new_sheet, set_position, text_extent
 from regard.pictures.weight_scale import LEAST_END, titled_bar
@@ -190,9 +190,7 @@ def _checked(number: int, panel: Panel) -> _Block:
         else:
             span = "; none is finite"
         note.append(f"{matrix.shape[0]} × {matrix.shape[1]}, too many to write the numbers{span}")
-        hidden = np.isneginf(matrix)
-        forms = form_note(bool((matrix == 0).any()), bool(hidden.any()), bool((~np.isfinite(matrix) & ~hidden).any()))
-        note += [forms] if forms else []
+        note += list(filter(None, [form_note(forms_of(matrix))]))
     return _Block(panel, matrix, f"{number}  {visible(panel.name, 60)}", "\n".join(note), rows, columns)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from regard.palette import ACCENT, HEAD_HUES, INK, MUTED
 from regard.pictures.calculation import Panel, panel_colors
 from regard.pictures.fonts import Lettering, visible_token, wrapped
-from regard.pictures.heatmap import color_map, draw_cells, draw_lines, form_note, write_labels, write_numbers
+from regard.pictures.heatmap import color_map, draw_cells, draw_lines, form_note, forms_of, write_labels, write_numbers
 from regard.pictures.numbers import Matrix, as_array, number_texts, short_number
 from regard.pictures.sheet import new_sheet, set_position, text_extent
 
@@ -497,9 +497,7 @@ class _Drawing:
         notes = [(ACCENT, f"asks: {visible_token(self.flow.asks)}")]
         notes += [(LOOKED_AT, f"looked at: {visible_token(self.flow.looked_at)}")]
         matrices = [np.asarray(box.term.panel.matrix) for box in self.boxes]
-        forms = form_note(
-            False, any(np.isneginf(each).any() for each in matrices), any(np.isnan(each).any() for each in matrices)
-        )
+        forms = form_note({form for each in matrices for form in forms_of(each)} - {"zero"})
         for color, text in [*notes, *([(MUTED, forms)] if forms else [])]:
             artist = self._text(text, LETTERS + 1 if color != MUTED else NOTE, color=color)
             extent = text_extent(artist)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -227,28 +227,22 @@ def colored(matrix: Matrix, colors: str) -> np.ma.MaskedArray[Any, Any]:
     return np.ma.masked_where(~np.isfinite(matrix) | (matrix == 0 if colors in PALETTES else False), matrix)
 
 
-def draw_forms(
-    axes: Axes,
-    hidden: NDArray[np.bool_],
-    missing: NDArray[np.bool_],
-    extent: tuple[float, float, float, float] | None = None,
-) -> None:
-    """Hatches the cells that a mask hides, and crosses those that are no number; cell (row, column) is around its
-    centre.
+def draw_forms(axes: Axes, matrix: Matrix, extent: tuple[float, float, float, float] | None = None) -> None:
+    """Hatches the cells that a mask hides (−inf), and crosses those that are no number.
 
     Args:
-        hidden, missing: ``[rows, columns]``.
         extent: the x of the first cell's left and of the last one's right edge, and the y of the first cell's top and
             of the last one's bottom edge; None: a cell is 1 wide and 1 high, around its numbers.
     """
     from matplotlib.collections import PolyCollection
 
-    down, across = hidden.shape
+    down, across = matrix.shape
+    hidden = np.isneginf(matrix)
     first, last, top_edge, bottom_edge = (-0.5, across - 0.5, -0.5, down - 0.5) if extent is None else extent
     width, height = (last - first) / max(1, across), (bottom_edge - top_edge) / max(1, down)
     for cells, hatch, ground, color in (
         (hidden, "//////", MASKED_PAPER, HATCH),
-        (missing, "xxxxxx", PAPER, MISSING_MARK),
+        (~np.isfinite(matrix) & ~hidden, "xxxxxx", PAPER, MISSING_MARK),
     ):
         padded = np.pad(cells, ((0, 0), (1, 1))).astype(np.int8)
         (rows, starts), (_, ends) = (np.nonzero(np.diff(padded) == change) for change in (1, -1))
@@ -263,10 +257,10 @@ def draw_forms(
         )
 
 
-def form_note(zero: bool, hidden: bool, missing: bool) -> str:
-    """Returns the notes on the forms of cells that occur in a picture; "" without any."""
-    named = ((zero, "blank: zero"), (hidden, "hatched: masked"), (missing, "crossed: NaN"))
-    return ", ".join(text for occurs, text in named if occurs)
+def form_note(forms: Collection[str]) -> str:
+    """Returns the notes on forms of cells that `forms_of` found; "" without any."""
+    named = {"zero": "blank: zero", "masked": "hatched: masked", "NaN": "crossed: NaN"}
+    return ", ".join(text for name, text in named.items() if name in forms)
 
 
 def forms_of(matrix: Matrix) -> list[str]:
@@ -295,8 +289,7 @@ def draw_cells(axes: Axes, matrix: Matrix, *, colors: str, low: float, high: flo
         interpolation="nearest",
         origin="upper",
     )
-    hidden = np.isneginf(matrix)
-    draw_forms(axes, hidden, ~np.isfinite(matrix) & ~hidden)
+    draw_forms(axes, matrix)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_color("#808080")

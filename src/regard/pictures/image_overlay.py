@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
 from regard.palette import ACCENT
-from regard.pictures.caption import MARGIN, Caption, Heading, as_caption
+from regard.pictures.caption import MARGIN, Caption, Heading
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import draw_forms, forms_of
 from regard.pictures.numbers import as_array, as_image
@@ -160,15 +160,13 @@ def image_overlays(
             f"weights must have a row for each of 1 to {MOST_PANELS} labels; there are {len(labels)} labels, and "
             f"weights have shape {list(matrix.shape)}"
         )
-    hidden, missing = np.isneginf(matrix), ~np.isfinite(matrix) & ~np.isneginf(matrix)
     scale = weight_scale(matrix, rounded=False)._replace(root=False)  # brightness is linear
     forms = [form for form in forms_of(matrix) if form != "zero"]
-    matrix = np.where(hidden | missing, 0.0, matrix)
-    panels = [image, *(overlay(image, row, *grid, box, maximum=scale.high) for row in matrix)]
+    amounts = np.where(np.isfinite(matrix), matrix, 0.0)
+    panels = [image, *(overlay(image, row, *grid, box, maximum=scale.high) for row in amounts)]
     shown = ["image", *(visible_token(label, LONGEST_LABEL) for label in labels)]
     across = min(COLUMNS, len(panels))
-    caption = as_caption(title)
-    caption = as_caption(caption, scale.note(caption))
+    caption = scale.captioned(title)
     down = -(-len(panels) // across)
     height, width = image.shape[:2]
     tall = PANEL * min(max(height / width, 0.25), 4.0)
@@ -188,11 +186,9 @@ def image_overlays(
         every[marked + 1].title.set_fontweight("bold")
     x0, y0, x1, y1 = box or (0, 0, image.shape[1], image.shape[0])
     edges = x0 - 0.5, x1 - 0.5, y0 - 0.5, y1 - 0.5  # a pixel is around its numbers
-    for axes, *cells in zip(every[1:], hidden, missing, strict=False):
-        draw_forms(axes, *(one.reshape(grid) for one in cells), extent=edges)
-    bar = draw_scale(
-        sheet, brightness(scale), caption, even=scale.even, forms=forms, title=caption.say("brightness"),
-        cax=sheet.add_axes((0.0, 0.0, 0.1, 0.1), label="weight"),
-    )  # fmt: skip
+    for axes, row in zip(every[1:], matrix, strict=False):
+        draw_forms(axes, row.reshape(grid), extent=edges)
+    label = caption.say("brightness")
+    bar = draw_scale(sheet, brightness(scale), caption, even=scale.even, forms=forms, title=label)
     surround(sheet, Heading(sheet, lettering, caption, width - 2 * MARGIN), bar)
     return sheet

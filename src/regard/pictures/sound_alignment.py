@@ -11,7 +11,7 @@ import numpy as np
 from regard.errors import ArgumentError, ShapeError
 from regard.palette import ACCENT, MUTED
 from regard.pictures.alignment import LINK_COLOR, MOST_TOKENS
-from regard.pictures.caption import MARGIN, Caption, Heading, as_caption
+from regard.pictures.caption import MARGIN, Caption, Heading
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import color_map as colors_named
 from regard.pictures.heatmap import colored, draw_forms, forms_of
@@ -97,8 +97,7 @@ def sound_alignment(
     labels = [visible_token(token, LONGEST_LABEL) for token in tokens]
     scale = weight_scale(matrix, maximum)
     color_map = scale.colors(color_map)
-    caption = as_caption(title)
-    caption = as_caption(caption, scale.note(caption))
+    caption = scale.captioned(title)
     lettering = Lettering(caption.texts(*labels))
     height = max(0.6, ROW * rows)
     width = min(max(NARROWEST_PICTURE, SECOND * end + 1.5), WIDEST_PICTURE)
@@ -124,8 +123,7 @@ def sound_alignment(
     below.set_yticks(range(rows), [lettering.drawable(label) for label in labels], fontsize=8)
     for label in below.get_yticklabels():
         lettering.letter(label)
-    hidden = np.isneginf(matrix)
-    draw_forms(below, hidden, ~np.isfinite(matrix) & ~hidden, extent=(0.0, end, -0.5, rows - 0.5))
+    draw_forms(below, matrix, extent=(0.0, end, -0.5, rows - 0.5))
     if marked is not None:
         below.axhspan(marked - 0.5, marked + 0.5, fill=False, edgecolor=ACCENT, linewidth=1.2, zorder=4)
         below.get_yticklabels()[marked].set_fontweight("bold")
@@ -144,9 +142,6 @@ def sound_alignment(
         )
     if segments:
         below.legend(loc="upper right", fontsize=7.5, frameon=False, labelcolor=LINK_COLOR, handlelength=1.0)
-    bar = draw_scale(
-        figure, drawn, caption, even=scale.even, forms=forms_of(matrix),
-        cax=figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight"),
-    )  # fmt: skip
+    bar = draw_scale(figure, drawn, caption, even=scale.even, forms=forms_of(matrix))
     surround(figure, Heading(figure, lettering, caption, width - 2 * MARGIN), bar)
     return figure

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from regard.palette import BORDER, HATCH, INK, MASKED_PAPER, MISSING_MARK, MUTED, PAPER
-from regard.pictures.caption import MARGIN, Caption, Heading, equal_share
+from regard.pictures.caption import MARGIN, Caption, Heading, as_caption, equal_share
 from regard.pictures.fonts import Lettering
 from regard.pictures.numbers import Matrix, short_number, short_weight
 from regard.pictures.sheet import NOTE, TEXT, set_position, text_extent
@@ -52,9 +52,11 @@ class WeightScale(NamedTuple):
     uniform: bool
     root: bool
 
-    def note(self, caption: Caption) -> str:
-        """Returns the note on weights that are nearly uniform; "" for others."""
-        return caption.say("uniform", count=round(1 / self.even)) if self.uniform and self.even else ""
+    def captioned(self, title: str | Caption | None, *notes: str) -> Caption:
+        """Returns the caption of a title with notes, and that on weights that are nearly uniform."""
+        caption = as_caption(title)
+        note = caption.say("uniform", count=round(1 / self.even)) if self.uniform and self.even else ""
+        return as_caption(caption, note, *notes)
 
     def colors(self, color_map: str) -> str:
         """Returns the name of the colours: those of signs in place of amounts, if a weight is negative."""
@@ -137,7 +139,6 @@ def draw_scale(
     forms: Sequence[str] = (),
     title: str = "",
     beyond: float = 0.0,
-    **options: Any,
 ) -> Colorbar:
     """Draws the bar below a picture: its title at the left, the equal share marked, and the forms that are no amounts.
 
@@ -146,11 +147,11 @@ def draw_scale(
         forms: of ``"zero"``, ``"masked"`` and ``"NaN"``, those that occur.
         title: "": that of the caption.
         beyond: the largest weight that is drawn, which may have the last colour of a scale that ends below it.
-        options: of matplotlib's ``colorbar``: ``cax``, or ``ax``.
     """
     from matplotlib.patches import Patch
 
-    bar = titled_bar(figure, colors, "", orientation="horizontal", **options)
+    axes = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
+    bar = titled_bar(figure, colors, "", orientation="horizontal", cax=axes)
     low, high = colors.norm.vmin, colors.norm.vmax
     bar.set_ticks([low, (low + high) / 2, high])
     title = title or caption.scale or caption.say("weightTitle")
@@ -158,8 +159,7 @@ def draw_scale(
         bar.set_ticks([low, high / 4, high])
         title = f"{title}\n{caption.say('scale_root')}"
     if beyond > high:
-        bar.ax.xaxis.set_major_formatter(lambda value, _: f"{'≥ ' if value == high else ''}{short_number(value)}")
-    axes = bar.ax
+        axes.xaxis.set_major_formatter(lambda value, _: f"{'≥ ' if value == high else ''}{short_number(value)}")
     axes.tick_params(length=0, pad=2, labelcolor=MUTED)
     for label, align in zip(axes.get_xticklabels(), ("left", "center", "right"), strict=True):
         label.set_horizontalalignment(align)

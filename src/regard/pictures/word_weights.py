@@ -9,7 +9,7 @@ import numpy as np
 
 from regard.errors import ShapeError
 from regard.palette import ACCENT, BORDER, MUTED
-from regard.pictures.caption import MARGIN, Caption, Heading, as_caption
+from regard.pictures.caption import MARGIN, Caption, Heading
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import color_map as named_colors
 from regard.pictures.heatmap import colored, draw_forms, forms_of, ink_on
@@ -81,8 +81,7 @@ def word_weights(
     shown = [visible_token(word, LONGEST_LABEL) for word in words]
     scale = weight_scale(matrix)
     color_map = scale.colors(color_map)
-    caption = as_caption(title)
-    caption = as_caption(caption, scale.note(caption))
+    caption = scale.captioned(title)
     lettering = Lettering(caption.texts(*shown))
     figure = new_sheet(width, 1.0)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="words", zorder=-1)
@@ -101,10 +100,8 @@ def word_weights(
     right = max(x + one for (x, _), one in zip(positions, widths, strict=True))
     heading = Heading(figure, lettering, caption, right - MARGIN)
     shades = ScalarMappable(scale.norm(), named_colors(color_map))
-    bar = draw_scale(
-        figure, shades, caption, even=scale.even, forms=[form for form in forms_of(matrix) if form != "zero"],
-        cax=figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight"),
-    )  # fmt: skip
+    forms = [form for form in forms_of(matrix) if form != "zero"]
+    bar = draw_scale(figure, shades, caption, even=scale.even, forms=forms)
     full_width = max(right, MARGIN + heading.width, MARGIN + scale_width(bar)) + MARGIN
     top = MARGIN + heading.height + (LINE_GAP if heading.texts else 0.0)
     height = top + (line + 1) * line_height + SCALE_HEIGHT + MARGIN
@@ -117,7 +114,6 @@ def word_weights(
 
     filled = np.asarray(shades.to_rgba(colored(matrix, color_map)))
     inks = ink_on(filled)
-    forms = np.isneginf(matrix), ~np.isfinite(matrix) & ~np.isneginf(matrix)
     for number, ((x, line), one, text) in enumerate(zip(positions, widths, texts, strict=True)):
         y = top + line * line_height
         text.set_position(((x + one / 2) / full_width, 1 - (y + WORD_HEIGHT / 2) / height))
@@ -126,9 +122,8 @@ def word_weights(
         for head in range(heads):
             under = y + WORD_HEIGHT + head * CELL_HEIGHT
             cell_top, cell_height = (y, WORD_HEIGHT) if heads == 1 else (under, CELL_HEIGHT * 0.92)
-            if forms[0][head, number] or forms[1][head, number]:
-                form = [np.array([[cells[head, number]]]) for cells in forms]
-                draw_forms(axes, *form, extent=(x, x + one, cell_top, cell_top + cell_height))
+            if not np.isfinite(matrix[head, number]):
+                draw_forms(axes, matrix[[head]][:, [number]], extent=(x, x + one, cell_top, cell_top + cell_height))
                 continue
             axes.bar(
                 x + one / 2, cell_height, one, cell_top, color=filled[head, number], edgecolor=BORDER, linewidth=0.4

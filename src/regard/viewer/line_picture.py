@@ -102,11 +102,8 @@ def line_picture(shown: Shown) -> Figure:
     keys = [] if len(keys) == 1 or record.signed else keys
     height, key_height = LINE_STEP * (rows + 1), 0.2 * -(-len(keys) // 6)
     widths = ScalarMappable(FuncNorm((np.sqrt, np.square), 0, end), ListedColormap(["white"]))
-    bar = draw_scale(
-        sheet, widths, caption,
-        even=None if record.signed else weight_scale(shown.matrix()).even,
-        cax=sheet.add_axes((0, 0, 0.1, 0.1), label="weight"),
-    )  # fmt: skip
+    even = None if record.signed else weight_scale(shown.matrix()).even
+    bar = draw_scale(sheet, widths, caption, even=even)
     wedge = 0.09 + 0.32 * at
     bar.set_ticks([0, end / 4, end])
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]

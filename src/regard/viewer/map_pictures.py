@@ -83,10 +83,7 @@ def grid_picture(document: Document, language: str) -> Figure:
     )
     parts = ScalarMappable(Normalize(-1 if all(signed) else 0, 1), color_map(_colors(all(signed))))
     hidden = any(record.visible is not None and not record.visible.all() for record in document.records)
-    bar = draw_scale(
-        sheet, parts, caption, title=say("grid_part", language), forms=["masked"] if hidden else [],
-        cax=sheet.add_axes((0, 0, 0.1, 0.1), label="weight"),
-    )  # fmt: skip
+    bar = draw_scale(sheet, parts, caption, title=say("grid_part", language), forms=["masked"] if hidden else [])
     bar.ax.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %".replace("-", "−"))
     surround(sheet, Heading(sheet, Lettering(caption.texts()), caption, sheet.get_figwidth() - 2 * MARGIN), bar)
     return sheet
@@ -106,7 +103,7 @@ def _image_of(axes: Axes, matrix: NDArray[Any], record: AttentionRecord, head: i
     """Draws a pooled map, hatched where no pair is visible; its scale ends as `scale_end` says."""
     extent = (0, len(record.keys), len(record.queries), 0)
     hidden = _hidden_bins(record, head, *matrix.shape)
-    draw_forms(axes, hidden, np.isnan(matrix), (*extent[:2], *extent[:1:-1]))
+    draw_forms(axes, np.where(hidden, -np.inf, matrix), (*extent[:2], *extent[:1:-1]))
     largest = float(np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0))
     high = scale_end(largest, 0 if record.signed else len(record.keys))
     return axes.imshow(
@@ -163,7 +160,6 @@ def long_picture(shown: Shown) -> Figure:
     bar = draw_scale(
         sheet, drawn, caption, even=None if masked or record.signed else 1 / source.keys,
         forms=forms, beyond=float(np.nanmax(matrix)),
-        cax=sheet.add_axes((0, 0, 0.1, 0.1), label="weight"),
     )  # fmt: skip
     surround(sheet, Heading(sheet, lettering, caption, sheet.get_figwidth() - 2 * MARGIN), bar)
     return sheet

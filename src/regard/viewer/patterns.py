@@ -255,7 +255,7 @@ def spikes(
         row = np.searchsorted(query_edges, queries, "right") - 1
         column = np.searchsorted(key_edges, queries + diagonal["offset"], "right") - 1
         values[diagonal["head"], row, column] = 0.0
-    largest_weights = []
+    largest_weights: list[dict[str, Any]] = []
     for head in range(heads):
         flat = values[head].ravel()
         order = np.argsort(-flat, kind="stable")[: MOST_FINDINGS + 1]
@@ -265,8 +265,10 @@ def spikes(
             for n in range(1, min(MOST_FINDINGS, len(order)) + 1)
             if largest[n - 1] >= SPIKE_WEIGHT and largest[n - 1] > SPIKE_GAP * largest[n]
         ]
-        for cell in order[: max(gaps, default=0)].tolist():
-            largest_weights.append({"head": head, **_largest(source, head, maximum.shape, *divmod(cell, columns))})
+        largest_weights += [
+            {"head": head, **_largest(source, head, maximum.shape, *divmod(cell, columns))}
+            for cell in order[: max(gaps, default=0)].tolist()
+        ]
     return sorted(largest_weights, key=lambda spike: -spike["weight"])[:MOST_FINDINGS]
 
 
