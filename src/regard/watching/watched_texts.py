@@ -20,6 +20,12 @@ class WatchedText(NamedTuple):
         batch_row: its row, from 0.
         queries: the tokens of the queries.
         keys: the tokens of the source of an encoder-decoder; None for other models.
+
+    Example:
+        >>> from regard import records, watching
+        >>> text = watching.WatchedText(0, 1, records.TokenAxis(("a", "good", "book")), None)
+        >>> text.batch_row, text.queries.tokens
+        (1, ('a', 'good', 'book'))
     """
 
     sequence: int
