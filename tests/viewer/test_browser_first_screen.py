@@ -43,7 +43,7 @@ def test_the_sentence_has_the_numbers_of_the_head_that_is_shown(show):
     assert sentence == "“it” gives 70 % of its attention to “cat”."
     assert shares.startswith("it → cat 0.70 · ")
     assert "8 more" in shares
-    assert shares.endswith("shared equally among 12 keys, each would get 0.08")
+    assert shares.endswith("an equal share is 0.08 (1 of 12)")
     for row, column in ((5, 2), (3, 2), (8, 0), (11, 10)):
         shown.hover(row=row, column=column)
         sentence, shares = told(shown)
@@ -73,7 +73,7 @@ def test_a_masked_pair_is_said_and_uniform_counts_what_is_seen(show):
     shown.hover(row=1, column=4)
     assert "cannot look at" in told(shown)[0]
     shown.hover(row=1, column=0)
-    assert told(shown)[1].endswith("shared equally among the 2 keys that it sees, each would get 0.50")
+    assert told(shown)[1].endswith("an equal share is 0.50 (1 of the 2 that it sees)")
 
 
 def test_even_attention_looks_even_and_the_even_share_is_marked(show):

@@ -95,8 +95,8 @@ def test_whole_words_add_keys_and_average_queries_that_see_a_key():
 
 def test_sentences_of_python_are_words_of_the_viewer():
     assert len(words()) > 300
-    assert say("evenShare", "en", count=1, weight="1") == "shared equally among 1 key, each would get 1"
-    assert say("evenShare", "zh", count=3, weight="0.33") == "若在 3 个键之间平均分配，各得 0.33"
+    assert say("evenShare", "en", count=1, weight="1") == "an equal share is 1 (1 of 1)"
+    assert say("evenShare", "zh", count=3, weight="0.33") == "均分为 0.33（3 个之一）"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

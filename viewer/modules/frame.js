@@ -95,11 +95,12 @@ export class Frame {
     Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
   }
 
-  /** What the document says beside the attention: (name, text). */
-  showTexts(texts) {
+  /** What the document says beside the attention: (name, text); else the text itself, "" where there is none. */
+  showTexts(texts, itself) {
     this.texts.replaceChildren(...texts.map(([name, text]) =>
       make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
-    this.texts.hidden = texts.length === 0;
+    if (!texts.length) this.texts.textContent = itself;
+    this.texts.hidden = !this.texts.textContent;
     if (texts.length) this.texts.tabIndex = 0;
     else this.texts.removeAttribute("tabindex");
   }
@@ -148,7 +149,8 @@ export class Frame {
     this.subject = subject;
     const short = text.replace(/\u2068([^\u2069]*)\u2069/gu, (_, name) => `\u2068${shortText(name, LONGEST_NAME)}\u2069`);
     if (this.sentence.textContent !== short) this.sentence.textContent = short;
-    if (this.shares.textContent !== shares) this.shares.textContent = shares;
+    // Its statements are not broken where a line has no room for both.
+    if (this.shares.textContent !== shares) this.shares.replaceChildren(...shares.split(/(?<=\u2003 )/u).map((statement) => make("span", { text: statement })));
   }
 
   /** Colours of the elements around the canvas. */

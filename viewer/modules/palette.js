@@ -7,15 +7,15 @@ import { clamp } from "./numbers.js";
  * number look alike with every kind of colour vision, and in grey.
  */
 const POINTS = {
-  // The amount of attention: from paper to ink. The first colour differs from the paper, which stands for exactly zero.
+  // The amount of attention: from paper to ink. The first colour is nearly the paper, which stands for exactly zero.
   amount: {
-    light: "e8f2f7 cce6f4 b2daf0 99cdec 83bfe6 6eb1df 5ca2d7 4c94ce 3f85c3 3476b7 2c68aa 255a9b 214c8b 1d3f7b 193369 152757 111d44",
-    dark: "232a3c 263452 283f68 294b7d 295891 2865a3 2873b3 2a82c1 3090ce 3b9fd9 4aaee2 5dbcea 74caf0 8dd7f4 a9e3f8 c7effb e7f9fe",
+    light: "f8fbfc deeef6 c2e1f2 a7d4ee 8ec6e9 78b8e2 64a9db 529ad2 438ac7 387bbb 2e6cae 275d9e 224f8e 1e417d 19346b 152858 111d44",
+    dark: "181b22 202635 25314b 283d64 294a7b 295890 2866a4 2876b6 2c86c4 3496d2 42a6dd 54b6e6 6cc5ee 87d4f3 a5e1f7 c4eefb e7f9fe",
   },
   // Sign: negative is red and left, zero is paper in the middle, positive is blue and right.
   sign: {
-    light: "73110e 8f2721 ab3b32 c65247 d37468 df948a e8b3ac f0d3ce f2f3f6 cddcf1 a9c4eb 86ace5 6294dd 3d7bd4 2964b9 164e9c 013980",
-    dark: "fec0b3 fd9b88 e7826e cf6a57 ab5c4d 884f43 674139 47332f 252728 2d3a48 354f69 3b648d 417ab2 4690d8 5fa7ef 80bfff aed5fe",
+    light: "76090c 922320 b03832 cd4f46 e46c62 f48d82 fdb1a7 fed5d0 f9fafd cee2ff a4cafe 7cb0fa 5997ed 3b7ed8 2666bb 114f9e 003a7e",
+    dark: "ffbebe fc979a ed757c dd515f c13749 9d2a39 75272e 4a2426 1d1e20 1d3349 174774 105d9d 1774c1 368cdb 5fa4e9 85bdf7 aed5ff",
   },
 };
 

@@ -41,14 +41,14 @@ export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.widt
     const column = order[line];
     const rest = line === NAMED;
     const [value, color] = rest ? [Number(others), theme.muted] : [table.value(row, column), theme.text];
-    const middle = y + (line + 1.2) * BAR_STEP;
+    const middle = y + (line + (rest ? 2 : 1.2)) * BAR_STEP;
     pen.text(fitText(text, name - 10, BARS_TEXT), x + name - 10, middle, { color, ...BARS_TEXT, align: "end" });
     const wide = most > 0 ? (length * Math.abs(value)) / most : 0;
     pen.rect(x + name, middle - 8, Math.max(1, wide), 16, { fill: rest ? theme.surface : colorOf(table.shade(row, column, app.state.scale), theme), stroke: theme.border, radius: 2 });
-    pen.text(weights[line], Math.max(x + name + wide, marked ? at : 0) + 8, middle, { color, ...BARS_TEXT });
+    pen.text(weights[line], Math.max(x + name + wide, marked && !rest ? at : 0) + 8, middle, { color, ...BARS_TEXT });
   });
   if (!marked) return;
-  const foot = y + (names.length + 0.8) * BAR_STEP;
+  const foot = y + (first.length + 0.75) * BAR_STEP; // above the bar of the others, which is a sum
   const share = say("evenMark", { weight: shortWeight(Number(even)) });
   pen.path([[at, y + 0.6 * BAR_STEP], [at, foot]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
   pen.text(share, Math.min(at, x + width - textWidth(share, { size: 12 })), foot + 10, { color: theme.muted, size: 12 });

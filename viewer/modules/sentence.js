@@ -144,6 +144,44 @@ export function strongestOf(table, row, order) {
   return { weights: table.signed ? [...first, others].map(text) : shortWeights([...first, others]), others };
 }
 
+/** What stands between the statements of the line of numbers. */
+const APART = " \u2003 ";
+
+/** What an equal share of a row is, and of how many tokens. */
+function evenText(table, row) {
+  const share = evenShare(table, row);
+  if (share === null) return "";
+  const count = Math.round(1 / share);
+  const values = { weight: shortWeight(share), count };
+  if (count < table.record.keys.length) return say("evenShareSeen", values);
+  if (table.columnGroups.length + table.hiddenColumns >= count) return say("evenShare", values);
+  const joined = table.columnGroups.filter(([start, stop]) => stop - start > 1);
+  if (joined.length !== 1) return say("evenSharePieces", values);
+  const [[start, stop]] = joined;
+  return say("evenSharePiece", { ...values, word: keyOf(table, table.columnGroups.indexOf(joined[0])), pieces: stop - start });
+}
+
+const resting = new WeakMap();
+
+/** How many words look most at a mark that the model adds, where most do. */
+function restText(table) {
+  if (!resting.has(table)) resting.set(table, sayWhereRest(table));
+  return resting.get(table);
+}
+
+function sayWhereRest(table) {
+  const { queries, keys } = table.record;
+  if (table.signed || table.measure !== "weights" || queries.kind !== "tokens" || keys.kind !== "tokens") return "";
+  const rows = Array.from({ length: table.rows }, (_, row) => row).filter((row) => !queries.isSpecial(table.rowGroups[row]));
+  const counts = new Map();
+  for (const row of rows) {
+    const [best] = byWeight(table, row);
+    if (best !== undefined && keys.isSpecial(table.columnGroups[best])) counts.set(best, (counts.get(best) ?? 0) + 1);
+  }
+  const [column, count] = [...counts].sort((a, b) => b[1] - a[1] || a[0] - b[0])[0] ?? [0, 0];
+  return 2 * count > rows.length ? say("mostRest", { count, all: rows.length, key: keyOf(table, column) }) : "";
+}
+
 /**
  * What a table says of a query, in numbers.
  * @param {number|null} column the key that is spoken of; null: the one with the largest weight
@@ -163,10 +201,7 @@ export function sayOfRow(table, row, column = null) {
   const { weights, others } = strongestOf(table, row, order);
   const parts = order.slice(0, NAMED).map((one, place) => `${keyOf(table, one)} ${weights[place]}`);
   if (others !== null) parts.push(say("moreKeys", { count: order.length - NAMED, weight: weights[NAMED] }));
-  const share = evenShare(table, row);
-  const count = share === null ? 0 : Math.round(1 / share);
-  const even = share === null ? "" : ` \u2014 ${say(count < table.record.keys.length ? "evenShareSeen" : table.columnGroups.length + table.hiddenColumns < count ? "evenSharePieces" : "evenShare", { weight: shortWeight(share), count })}`;
-  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
+  return { text, shares: [`${query} \u2192 ${parts.join(" \u00b7 ")}`, evenText(table, row), restText(table)].filter(Boolean).join(APART) };
 }
 
 /** Of how many heads the weights of a table are the mean. */

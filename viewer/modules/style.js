@@ -12,7 +12,7 @@ export const STYLE = `
 * { box-sizing: border-box; }
 .viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
   background: var(--background); color: var(--text); font: 13px/1.4 ${FONT}; }
-header { display: grid; grid-template: "title facts texts what more" auto / auto auto minmax(0, 1fr) auto auto; align-items: center; gap: 0 16px; padding: 4px 16px; }
+header { display: grid; grid-template: "title texts facts what more" auto / auto minmax(0, auto) minmax(max-content, 1fr) auto auto; align-items: center; gap: 0 16px; padding: 4px 16px; }
 h1, h2 { grid-area: title; font-size: 16px; line-height: 24px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 48px; overflow: auto; }
 .texts { grid-area: texts; margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
 .texts b { font-weight: 600; margin-right: 4px; }
@@ -85,6 +85,7 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .told { padding: 4px 16px 8px; overflow-wrap: anywhere; }
 .sentence { margin: 0; font-size: 20px; line-height: 28px; text-wrap: pretty; }
 .shares { margin: 0; font-size: 13px; line-height: 20px; font-variant-numeric: tabular-nums; }
+.shares span { display: inline-block; }
 .help { margin: 0; color: var(--muted); font-size: 13px; line-height: 20px; }
 .readout { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
 .cards { position: absolute; inset: 0; z-index: 4; }
@@ -112,7 +113,7 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 kbd { min-width: 24px; padding: 0 6px; border: 1px solid var(--border); border-radius: 6px; background: var(--surface); font: inherit; text-align: center; }
 .error { padding: 16px; }
 .narrow { height: auto !important; min-height: 100%; overflow: visible; }
-.narrow header { grid-template: "title more" auto "facts what" auto "texts texts" auto / minmax(0, 1fr) auto; row-gap: 2px; }
+.narrow header { grid-template: "title more" auto "texts texts" auto "facts what" auto / minmax(0, 1fr) auto; row-gap: 2px; }
 .narrow .what { justify-self: end; }
 .narrow .more { justify-self: end; margin: 0 -4px; }
 .narrow .tabs { position: relative; flex: 1 1 100%; flex-wrap: nowrap; overflow-x: auto; scrollbar-width: none; }
@@ -126,6 +127,7 @@ kbd { min-width: 24px; padding: 0 6px; border: 1px solid var(--border); border-r
 .narrow .heads > button:last-child { grid-area: 1 / -3 / 2 / -1; }
 .narrow .tabs button { flex: 1 0 auto; padding: 2px 4px; }
 .narrow .sentence { font-size: 16px; line-height: 24px; }
+.narrow .shares span { display: block; }
 @media print {
   :host { height: auto; overflow: visible; color-scheme: light; print-color-adjust: exact; }
   .viewer { height: auto !important; min-height: 0; overflow: visible; break-inside: avoid; }

@@ -62,6 +62,16 @@ function toldBy(records) {
   return axes.length ? axes.flatMap((axis, place) => [...(place ? ["\u2192"] : []), ...wordsOfAxis(axis)]) : null;
 }
 
+/** The longest text that the heading shows, in letters. */
+const LONGEST_HEADING = 160;
+
+/** The one text of some records as it is read; "" where there are several, it is long, or its tokens are no text. */
+export function runningText(records) {
+  const words = records.length && !records[0].large && !textsOf(records) ? toldBy(records) : null;
+  const text = words ? joined(words).join("") : "";
+  return text.length > LONGEST_HEADING ? "" : visibleText(text);
+}
+
 /** The texts that one model read: a list at the left, or where that has no room, side by side above the controls. */
 export class TextList {
   constructor(app) {

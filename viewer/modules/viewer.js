@@ -22,7 +22,7 @@ import { FIELDS, checkedState, distinct, initialState, recounted } from "./state
 import { Selection } from "./selection.js";
 import { featured, selectionText, sentenceOf } from "./sentence.js";
 import { StepsData } from "./steps_data.js";
-import { TextList } from "./text_list.js";
+import { TextList, runningText } from "./text_list.js";
 import { Tables } from "./tables.js";
 import { visibleText } from "./text.js";
 import { LIGHT, DARK, forcedTheme } from "./themes.js";
@@ -86,7 +86,7 @@ export class Viewer {
     this.journal.history.forget();
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
     this.frame.title.textContent = visibleText(payload.title);
-    this.frame.showTexts(payload.texts);
+    this.frame.showTexts(payload.texts, runningText(this.records));
     this.frame.facts.textContent = factsOf(this.records);
     const wanted = presentName(view) ?? (this.started ? this.state.view : null);
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);

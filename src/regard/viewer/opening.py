@@ -9,10 +9,12 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.pictures.fonts import visible_token
 from regard.pictures.numbers import percent, short_number, short_weight, short_weights
-from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis
+from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, TokenAxis
+from regard.records.axis import special_by_name
 from regard.viewer.clarity import NOT_FOUND, found_openings, head_openings, letters
 from regard.viewer.overview import carried_whole, record_findings
 from regard.viewer.whole_words import matrix_of, visible_pairs, whole_words, word_starts
@@ -20,6 +22,9 @@ from regard.viewer.words import say, words
 
 MOST_NAMED = 4
 """The most keys of a row whose weights are named one by one."""
+
+GAP = " \u2003 "
+"""What stands between the statements of the line of numbers."""
 
 MOST_PARTS = 8
 """The most keys of a picture or a sound of which one is named."""
@@ -142,6 +147,7 @@ class _Row:
         self.order = [key for key in np.argsort(-sizes, kind="stable").tolist() if not hidden[row, key]]
         self.is_whole = not record.signed and abs(float(self.weights[self.order].sum()) - 1) < 0.02
         self.even = None if record.signed else self._even_share()
+        self.rest = self._rest(joined, matrix, hidden)
 
     def _say(self, name: str, /, **values: str | int) -> str:
         pools = self.record.name == "pooling" and len(self.record.queries) == 1
@@ -178,13 +184,36 @@ class _Row:
         listed = [f"{self._name(key)} {text}" for key, text in zip(named, texts, strict=False)]
         if others > 0:
             listed.append(self._say("moreKeys", count=others, weight=texts[-1]))
-        even = ""
-        if self.even is not None:
-            count = round(1 / self.even)
-            pieces = "evenSharePieces" if len(self.weights) < count else "evenShare"
-            key = "evenShareSeen" if count < len(self.record.keys) else pieces
-            even = f" — {self._say(key, weight=short_weight(self.even), count=count)}"
-        return f"{self.query} → {' · '.join(listed)}{even}"
+        return GAP.join(filter(None, [f"{self.query} → {' · '.join(listed)}", self._even(), self.rest]))
+
+    def _even(self) -> str:
+        """Returns what an equal share is, and of how many tokens."""
+        if self.even is None:
+            return ""
+        count = round(1 / self.even)
+        values = {"weight": short_weight(self.even), "count": count}
+        if count < len(self.record.keys):
+            return self._say("evenShareSeen", **values)
+        if len(self.weights) >= count:
+            return self._say("evenShare", **values)
+        sizes = np.diff([*word_starts(self.record.keys), len(self.record.keys)])
+        joined = np.flatnonzero(sizes > 1).tolist()
+        if len(joined) != 1:
+            return self._say("evenSharePieces", **values)
+        return self._say("evenSharePiece", **values, word=self._name(joined[0]), pieces=int(sizes[joined[0]]))
+
+    def _rest(self, joined: AttentionRecord, matrix: NDArray[np.float64], hidden: NDArray[np.bool_]) -> str:
+        """Returns how many words look most at a special token, where most do."""
+        queries, keys = joined.queries, joined.keys
+        if joined.signed or not isinstance(queries, TokenAxis) or not isinstance(keys, TokenAxis):
+            return ""
+        special = [np.array(axis.special or special_by_name(axis.tokens)) for axis in (queries, keys)]
+        rows = np.flatnonzero(~special[0] & ~hidden.all(1))
+        best = np.where(hidden, -1.0, np.nan_to_num(np.abs(matrix), nan=-1.0))[rows].argmax(1)
+        counts = np.bincount(best[special[1][best]], minlength=len(keys))
+        key, words = int(counts.argmax()), int((~special[0]).sum())
+        most = int(counts[key])
+        return self._say("mostRest", count=most, all=words, key=self._name(key)) if 2 * most > words else ""
 
     def _even_share(self) -> float | None:
         """Returns what each key that the query sees would get if all got the same; None: no one number."""

@@ -28,7 +28,7 @@ export class PatternView extends CellView {
     const table = app.table();
     const { width, height } = app.area;
     const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
-    const room = Math.max(40, width - rowWidth - 6);
+    const room = Math.max(40, width - rowWidth - (width < PHONE ? 16 : 6));
     const across = room / Math.max(1, table.columns);
     const label = Math.min(widest(table, "column"), 130);
     const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
