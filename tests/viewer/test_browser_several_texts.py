@@ -100,7 +100,7 @@ def test_padding_at_the_end_is_left_out_and_told(show, name):
     for drawn in ("pattern", "lines", "words", "grid"):
         shown.show(drawn)
         assert name not in shown.words
-        assert "2 padded positions left out" in shown.words
+        assert "2 empty positions not drawn" in shown.words
     seen = np.broadcast_to(np.arange(6) < 5, (6, 6))  # a position that some query sees is none of padding
     (record,) = View(AttentionRecord("a", 0, "self", axis, axis, weights, seen)).document.records
     assert len(record.keys) == 5

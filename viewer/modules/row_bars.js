@@ -10,7 +10,7 @@ import { shortText } from "./text.js";
 const BAR_STEP = 26;
 
 /** The room that the bars of a row need beside a map, in pixels. */
-export const BARS_ROOM = { width: 300, gap: 24, height: (NAMED + 4) * BAR_STEP };
+export const BARS_ROOM = { width: 300, gap: 24, height: (NAMED + 3) * BAR_STEP };
 
 /** The type of the title and of the lines of bars. */
 const [BARS_TITLE, BARS_TEXT] = [{ size: 16, bold: true }, { size: 13 }];

@@ -85,7 +85,7 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .told { padding: 4px 16px 8px; overflow-wrap: anywhere; }
 .sentence { margin: 0; font-size: 20px; line-height: 28px; text-wrap: pretty; }
 .shares { margin: 0; font-size: 13px; line-height: 20px; font-variant-numeric: tabular-nums; }
-.shares span { display: inline-block; }
+.shares span { display: inline-block; vertical-align: top; }
 .help { margin: 0; color: var(--muted); font-size: 13px; line-height: 20px; }
 .readout { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
 .cards { position: absolute; inset: 0; z-index: 4; }
