@@ -35,14 +35,14 @@ AttentionNumber = Annotated[
     Parameter(
         name="--attention",
         validator=between(0, 10_000),
-        help="The first attention that is shown, counted from 0. Default: the one to the source.",
+        help="The first attention that is shown, counted from 0. Default: the one to the source, else the clearest.",
     ),
 ]
 Head = Annotated[
     int | None,
     Parameter(validator=between(0, 10_000), help="The first head that is shown, from 0. Default: the clearest."),
 ]
-Steps = Annotated[bool, Parameter(help="Add the worked steps of --head (the first one by default) in --attention.")]
+Steps = Annotated[bool, Parameter(help="Open on the worked steps of the head that is shown first.")]
 
 
 def command(
@@ -87,17 +87,18 @@ def command(
         why = "the model wrote nothing" if reading.attends else "the model has no attention"
         why = why if text.strip() else "the text has no tokens"
         raise ArgumentError(f"{opened.name}: there is nothing to show, since {why}")
-    index = reading.first if attention is None else attention
-    if index >= len(reading.document.records):
-        raise ArgumentError(f"--attention must be from 0 to {len(reading.document.records) - 1}; it is {index}")
-    heads = reading.document.records[index].heads
+    layer = reading.first if attention is None else attention
+    layer = 0 if layer is None and head is not None else layer
+    if layer is not None and layer >= len(reading.document.records):
+        raise ArgumentError(f"--attention must be from 0 to {len(reading.document.records) - 1}; it is {layer}")
+    heads = reading.document.records[layer or 0].heads
     if head is not None and head >= heads:
         raise ArgumentError(f"--head must be from 0 to {heads - 1}; it is {head}")
-    document = _with_steps(reading, index, head or 0) if steps else reading.document
+    document = _with_steps(reading, layer, head) if steps else reading.document
     with options_named({"view": "--view", "theme": "--theme", "path": "--output"}):
         first = shown_view or ("walk" if steps else reading.view if attention is None else None)
         chosen: Any = {"view": first, "theme": theme, "language": language}
-        View(document, **chosen, layer=index, head=head).save(output)
+        View(document, **chosen, layer=layer, head=head).save(output)
     answer = reading.answer
     if answer.text:
         print(answer.text)
@@ -123,8 +124,12 @@ def _content(path: str) -> bytes:
         raise DataError(f"{path!s:.200}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
-def _with_steps(reading: "Reading", attention: int, head: int) -> "Document":
-    """Returns the document with the worked steps of a head."""
+def _with_steps(reading: "Reading", attention: int | None, head: int | None) -> "Document":
+    """Returns the document with the worked steps of the head that it opens on."""
+    from regard.viewer.opening import opening
+
     if reading.steps is None:
         raise ArgumentError("--steps: there are no worked steps for this model")
-    return replace(reading.document, steps=(reading.steps(attention, head),))
+    first = opening(reading.document, attention, head)
+    record, position = (attention or 0, head or 0) if first is None else (first.record, first.head or 0)
+    return replace(reading.document, steps=(reading.steps(record, position),))

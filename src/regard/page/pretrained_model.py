@@ -117,7 +117,7 @@ class PretrainedModel(ServedModel):
             answer,
             document,
             lambda record, head: self._steps(inputs, records[record], head),
-            first=crossing[-1] if crossing else 0,
+            first=crossing[-1] if crossing else None,
         )
 
     def _steps(self, inputs: dict[str, Tensor], record: AttentionRecord, head: int) -> StepsRecord:

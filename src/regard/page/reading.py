@@ -63,7 +63,7 @@ class Reading:
         answer: the model's answer.
         document: the attention; its records are () for a model without attention and for a text without tokens.
         steps: the worked calculation of (record, head), both from 0; None if unknown.
-        first: the index of the record that is shown first.
+        first: the index of the record that is shown first; None: that with the clearest pair of words.
         view: the view that is shown first; None: the one that suits the record.
         attends: whether the model has attention at all.
     """
@@ -71,7 +71,7 @@ class Reading:
     answer: Answer
     document: Document
     steps: Callable[[int, int], StepsRecord] | None = field(default=None, repr=False)
-    first: int = 0
+    first: int | None = None
     view: str | None = None
     attends: bool = True
 

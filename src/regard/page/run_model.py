@@ -77,11 +77,11 @@ def _steps(attentions: Sequence[ModelAttention], record: int, head: int) -> Step
     return attentions[record].steps(head)
 
 
-def _first(trained: Trained, records: Sequence[AttentionRecord]) -> int:
-    """Returns the index of the attention that explains an output best: the aligning one, or the last."""
+def _first(trained: Trained, records: Sequence[AttentionRecord]) -> int | None:
+    """Returns the index of the attention that explains an output best: the aligning one, or the rollout."""
     if records and records[-1].name.startswith("rollout"):
         return len(records) - 1
     crossing = [index for index, record in enumerate(records) if record.kind == "cross"]
     model = getattr(trained.model, "translator", trained.model)
     layer = getattr(model, "aligned_layer", 0)
-    return crossing[min(int(layer), len(crossing) - 1)] if crossing else 0
+    return crossing[min(int(layer), len(crossing) - 1)] if crossing else None

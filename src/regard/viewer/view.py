@@ -69,17 +69,17 @@ class View:
             - a list or tuple of such tensors or arrays, one for each layer, as ``outputs.attentions``. So a tensor
               ``[layers, heads, queries, keys]`` is ``View(list(weights), tokens)``;
             - the result of `regard.watch`, or one of its calls; without tokens its positions have numbers. After
-              ``keep=True`` the weights are read if they are few, at most 2 million of all layers together. The last of
-              several forward passes or generated texts is shown, as the title says;
-              ``View(watched.document(tokens, sequence=0))`` shows another;
+              ``keep=True`` the weights are read if they are few, at most 2 million of all layers together. With a
+              tokenizer all texts that the model read are shown: the rows of a batch, forward passes and generations;
+              with the tokens of one text it is the last;
             - an `Observed` or `Attended` with weights, an `Explanation`, a prediction, or the result of `regard.patch`;
             - a `Document`, a record, or a sequence of records and explanations; a `HeadGrid` is a record too.
         tokens: the texts of queries and keys, one for each position: a list (``range(n)`` for numbers), or an axis of
-            `regard.records`. For a result of `regard.watch` also the tokenizer of a model of transformers, whose ids it
-            recorded.
+            `regard.records`; a list of such lists for several texts. For a result of `regard.watch` also the tokenizer
+            of a model of transformers, whose ids it recorded.
         rows: the tokens of the queries, if those of the keys differ.
         columns: the tokens of the keys.
-        example: the number in a batch of several, from 0.
+        example: the number of the one text that is shown, from 0; None: all for which there are tokens.
         title: one line; None: the one that the content has.
         view: one of ``"pattern"`` (a matrix), ``"lines"`` (two columns), ``"words"`` (the text, shaded), ``"grid"``
             (all heads), ``"walk"`` (the calculation), ``"image"``, ``"sound"``, ``"long"``, ``"difference"`` (one

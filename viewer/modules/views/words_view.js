@@ -240,8 +240,8 @@ export class WordsView extends RecordView {
     const scale = withoutRows(app.state.scale);
     return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
       even: evenShareOfSums(table, sums), samples: samplesOf([...new Set(sums.kinds)]),
-      text: [sums.rows.length === 1 ? "" : sumText(table, sums.rows), scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table)].filter(Boolean).join(" \u00b7 ")
-        + mergedText(table) + hiddenText(table) };
+      text: [sums.rows.length === 1 ? "" : sumText(table, sums.rows), scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table),
+        mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, "")].filter(Boolean).join(" \u00b7 ") };
   }
 }
 

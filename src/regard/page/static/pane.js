@@ -264,7 +264,7 @@ export class Pane {
     // Above the view the page shows the model and its answer already.
     this.payload = { ...found.payload, title: input, texts: [] };
     if (this.viewer) this.viewer.update(this.payload);
-    else this.mountViewer(this.wanted ?? { view: found.view, record: found.first });
+    else this.mountViewer(this.wanted ?? { view: found.view, ...(found.first === null ? {} : { record: found.first }) });
     this.see(this.wanted);
   }
 
