@@ -1,7 +1,7 @@
 // @ts-check
 
 import { CELL_KINDS, mapCanvas } from "./map_canvas.js";
-import { clamp } from "./numbers.js";
+import { cellText, clamp } from "./numbers.js";
 import { signsOf } from "./palette.js";
 
 /** The cells of a map, row by row: their numbers, their kinds (`CELL_KINDS`), and their picture. What extends it gives each its shade. */
@@ -34,6 +34,11 @@ export class Cells {
    */
   shade(_row, _column, _scale) {
     throw new TypeError("a map gives the shades of its cells");
+  }
+
+  /** A number inside its cell. */
+  numberText(value) {
+    return cellText(value);
   }
 
   /** One pixel a cell. */

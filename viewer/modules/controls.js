@@ -1,7 +1,7 @@
 // @ts-check
 
 import { otherHeads } from "./difference.js";
-import { action, choice, headToggle, make } from "./elements.js";
+import { action, choice, headToggle, make, zoomButtons } from "./elements.js";
 import { headLabel, labelText, leftOutText, noiseText } from "./head_labels.js";
 import { say } from "./language.js";
 import { ordersOf } from "./head_order.js";
@@ -109,9 +109,7 @@ export class Controls {
 
   /** Only where a map is larger than its room; see `Viewer.resize`. */
   zoom() {
-    const { app } = this;
-    return make("span", { class: "pair zoom", hidden: true }, action("\u2212", say("zoomOut"), () => app.zoom.by(1 / 1.5)),
-      action("+", say("zoomIn"), () => app.zoom.by(1.5)), action(say("fitText"), say("fit"), () => app.zoom.fit()));
+    return make("span", { class: "pair zoom", hidden: true }, ...zoomButtons(this.app));
   }
 
   overlay() {

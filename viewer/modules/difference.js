@@ -74,7 +74,7 @@ export class Difference extends Cells {
     this.columnPairs = columnPairs;
     this.record = one.record;
     this.words = one.words;
-    this.exact = false; // the view itself writes numbers into cells
+    this.exact = true;
     this.rowGroups = rowPairs.map(([row]) => one.rowGroups[row]);
     this.columnGroups = columnPairs.map(([column]) => one.columnGroups[column]);
     this.largest = 0;
@@ -83,6 +83,11 @@ export class Difference extends Cells {
     this.most = /** @type {{row: number, column: number, score: number}|null} */ (null);
     rowPairs.forEach((row, r) => columnPairs.forEach((column, c) => this.fill(r * this.columns + c, row, column)));
     this.findMost();
+  }
+
+  numberText(value) {
+    const text = super.numberText(value);
+    return value > 0 && text && !text.startsWith(">") ? `+${text}` : text;
   }
 
   findMost() {

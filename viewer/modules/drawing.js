@@ -1,6 +1,6 @@
 // @ts-check
 
-import { cellText, clamp } from "./numbers.js";
+import { clamp } from "./numbers.js";
 import { divergingColor, inkOn, inkOnRamp } from "./palette.js";
 import { MASKED, MISSING, WEIGHT } from "./table.js";
 
@@ -54,7 +54,7 @@ function drawNumbers(pen, table, place, first, last, scale, theme) {
   for (let row = first.row; row < last.row; row += 1) {
     for (let column = first.column; column < last.column; column += 1) {
       if (table.kind(row, column) !== WEIGHT) continue;
-      pen.text(cellText(table.value(row, column)), place.left + (column + 0.5) * place.width,
+      pen.text(table.numberText(table.value(row, column)), place.left + (column + 0.5) * place.width,
         place.top + (row + 0.5) * place.height, { color: inkOf(table, table.shade(row, column, scale), theme), size, align: "center" });
     }
   }

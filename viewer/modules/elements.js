@@ -46,6 +46,10 @@ export function checkbox(name, checked, change) {
 
 export const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
 
+/** The buttons that make a map smaller, larger and as large as its room. */
+export const zoomButtons = ({ zoom }) => [action("\u2212", say("zoomOut"), () => zoom.by(1 / 1.5)), action("+", say("zoomIn"), () => zoom.by(1.5)),
+  action(say("fitText"), say("fit"), () => zoom.fit())];
+
 /** The toggle of a head: a sample of its line, and its number in the model. */
 export function headToggle(head, number, shown, theme, click) {
   const { color, dash } = headStyle(head, theme);

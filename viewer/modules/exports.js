@@ -4,14 +4,10 @@ import { CanvasPen } from "./canvas_pen.js";
 import { newCanvas } from "./canvases.js";
 import { make } from "./elements.js";
 import { say } from "./language.js";
-import { croppedPicture } from "./picture.js";
+import { savedPicture } from "./picture.js";
 import { selectionText } from "./sentence.js";
-import { sheetPicture } from "./sheet_picture.js";
 import { SvgPen } from "./svg_pen.js";
 import { visibleText } from "./text.js";
-
-/** What is saved: all of a view that has a sheet, else the view on paper of its own. */
-const savedPicture = (app) => sheetPicture(app) ?? croppedPicture(app);
 
 /** The picture as the text of an SVG file. */
 export function svgOf(app) {
@@ -37,7 +33,7 @@ export async function savePng(app) {
   const scale = Math.max(2, globalThis.devicePixelRatio || 1);
   const canvas = newCanvas(picture.width * scale, picture.height * scale);
   const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, -picture.top * scale);
+  context.scale(scale, scale);
   picture.paint(new CanvasPen(context));
   canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
 }

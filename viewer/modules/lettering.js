@@ -1,7 +1,7 @@
 // @ts-check
 
 import { newCanvas } from "./canvases.js";
-import { segmenter } from "./text.js";
+import { clustersOf } from "./text.js";
 
 export const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif, "
   + "'Apple Color Emoji', 'Segoe UI Emoji', 'Noto Color Emoji', 'Noto Emoji'";
@@ -29,32 +29,18 @@ export function textWidth(text, style = {}) {
 
 const ELLIPSIS = "\u2026";
 
-const clustersOf = (text) => (segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text));
-
-/** The most of a text, as `cut(count)` gives it with so many of its letters, that is no wider than `width`; "" for none. */
-function longest(count, cut, width, style) {
-  let [low, high] = [0, count];
+/** A text cut to a width. */
+export function fitText(text, width, style = {}) {
+  if (textWidth(text, style) <= width) return text;
+  const parts = clustersOf(text);
+  const cut = (count) => parts.slice(0, count).join("") + ELLIPSIS;
+  let [low, high] = [0, parts.length];
   while (low < high) {
     const middle = (low + high + 1) >> 1;
     if (textWidth(cut(middle), style) <= width) low = middle;
     else high = middle - 1;
   }
   return low ? cut(low) : "";
-}
-
-/** A text cut to a width. */
-export function fitText(text, width, style = {}) {
-  if (textWidth(text, style) <= width) return text;
-  const parts = clustersOf(text);
-  return longest(parts.length, (count) => parts.slice(0, count).join("") + ELLIPSIS, width, style);
-}
-
-/** A text cut to a width in its middle: names of layers differ at their ends. */
-export function fitMiddle(text, width, style = {}) {
-  if (textWidth(text, style) <= width) return text;
-  const parts = clustersOf(text);
-  const cut = (count) => parts.slice(0, Math.floor(count / 2)).join("") + ELLIPSIS + parts.slice(parts.length - Math.ceil(count / 2)).join("");
-  return longest(parts.length, cut, width, style);
 }
 
 export const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1eeff}]/u;

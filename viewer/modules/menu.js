@@ -1,6 +1,6 @@
 // @ts-check
 
-import { action, checkbox, choice, make } from "./elements.js";
+import { action, checkbox, choice, make, zoomButtons } from "./elements.js";
 import { savePng, saveSvg } from "./exports.js";
 import { showKeys } from "./keys.js";
 import { LANGUAGES, language, say, speak } from "./language.js";
@@ -49,7 +49,7 @@ export class Menu {
     if (app.frame.menu.hidden) return;
     const { view } = app;
     const parts = ["scale", "words", "special"].filter((part) => view?.controls.includes(part)).map((part) => this[part]());
-    if (view?.zooms) parts.push(this.zoom());
+    if (view?.zooms) parts.push(make("div", { class: "group" }, ...zoomButtons(app)));
     app.frame.menu.replaceChildren(...[...parts, this.theme(), this.language(), this.steps(), this.link(), this.keys(), this.save()].filter(Boolean));
   }
 
@@ -72,12 +72,6 @@ export class Menu {
     const { queries, keys } = app.record;
     if (!queries.special.size && !keys.special.size) return null;
     return checkbox(say("hideSpecial"), app.state.hideSpecial, (checked) => app.set({ hideSpecial: checked, locked: [] }));
-  }
-
-  zoom() {
-    const { app } = this;
-    return make("div", { class: "group" }, action("\u2212", say("zoomOut"), () => app.zoom.by(1 / 1.5)),
-      action("+", say("zoomIn"), () => app.zoom.by(1.5)), action(say("fitText"), say("fit"), () => app.zoom.fit()));
   }
 
   theme() {

@@ -44,7 +44,7 @@ export function locate(app, item) {
 }
 
 /** The title, the sentence and its numbers above a picture: its lines with their places, and its height. */
-export function headingOf(app, width) {
+function headingOf(app, width) {
   const { text, shares } = sentenceOf(app);
   let height = MARGIN;
   const lines = [`${visibleText(app.payload.title)} \u00b7 ${app.heading()}`, text, shares].flatMap((part, number) => {
@@ -65,26 +65,34 @@ function onPaper(app) {
   return at({ width: Math.max(PAPER.width, Math.min(size.width, HIGHEST)), height: Math.max(PAPER.height, Math.min(Math.ceil(size.height), HIGHEST)) });
 }
 
-/** The picture that is saved: the view without the empty rest around it, below its title and what is said of it. */
-export function croppedPicture(app) {
-  const paper = onPaper(app);
-  const { theme, view } = paper;
-  const win = paper.window();
+/** A picture of what is drawn: below its title and what is said of it, above its legend. */
+function framed(app, { width, height: drawn, draw }) {
+  const { theme, view } = app;
+  const heading = headingOf(app, width);
+  const legend = (pen) => drawLegend(pen, view.legend(app), width, theme, Infinity);
   const bounds = new BoundsPen(theme.background);
+  legend(bounds);
+  const below = heading.height + drawn;
+  const height = Math.ceil(below + Math.max(0, bounds.box.bottom) + MARGIN);
+  return { width, height, paint(pen) {
+    pen.rect(0, 0, width, height, { fill: theme.background });
+    heading.draw(pen);
+    pen.clip(0, heading.height, width, drawn, () => pen.shift(0, heading.height, () => draw(pen)));
+    pen.shift(0, below, () => legend(pen));
+  } };
+}
+
+/** The picture that is saved: the sheet of a view with elements beside its canvas; else the whole view without the empty rest around it. */
+export function savedPicture(app) {
+  const sheet = app.view.sheet(app);
+  if (sheet) return framed(app, sheet);
+  const paper = onPaper(app);
+  const { view } = paper;
+  const win = paper.window();
+  const bounds = new BoundsPen(paper.theme.background);
   bounds.clip(0, 0, win.width, win.height, () => bounds.shift(-win.x, -win.y, () => view.draw(paper, bounds, win)));
   const found = bounds.box.left <= bounds.box.right ? bounds.box : { left: 0, top: 0, right: 0, bottom: 0 };
   const [left, top] = [Math.floor(found.left) - MARGIN, Math.floor(found.top) - MARGIN / 2];
-  const drawn = { width: Math.ceil(found.right) + MARGIN - left, height: Math.ceil(found.bottom) + MARGIN / 2 - top };
-  const width = Math.max(LEAST_WIDTH, drawn.width);
-  const heading = headingOf(app, width);
-  const below = heading.height + drawn.height;
-  const legend = new BoundsPen(theme.background);
-  drawLegend(legend, view.legend(paper), width, theme, Infinity);
-  const height = Math.ceil(below + Math.max(0, legend.box.bottom) + MARGIN);
-  return { width, height, top: 0, paint(pen) {
-    pen.rect(0, 0, width, height, { fill: theme.background });
-    heading.draw(pen);
-    pen.clip(0, heading.height, width, drawn.height, () => pen.shift(-win.x - left, heading.height - win.y - top, () => view.draw(paper, pen, win)));
-    pen.shift(0, below, () => drawLegend(pen, view.legend(paper), width, theme, Infinity));
-  } };
+  return framed(paper, { width: Math.max(LEAST_WIDTH, Math.ceil(found.right) + MARGIN - left), height: Math.ceil(found.bottom) + MARGIN / 2 - top,
+    draw: (pen) => pen.shift(-win.x - left, -win.y - top, () => view.draw(paper, pen, win)) });
 }

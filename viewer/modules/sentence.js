@@ -55,11 +55,13 @@ function search(table) {
   return best && { row: best.row, column: best.column };
 }
 
+/** How large a weight is: a negative one as a positive one, and one that is no number least. */
+const sizeOf = (value) => (Number.isNaN(value) ? -1 : Math.abs(value));
+
 /** The keys of a row that are not masked, the largest weight first; those without a number last. */
 export function byWeight(table, row) {
   const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  const size = (column) => (Number.isNaN(table.value(row, column)) ? -1 : Math.abs(table.value(row, column)));
-  return order.sort((a, b) => size(b) - size(a));
+  return order.sort((a, b) => sizeOf(table.value(row, b)) - sizeOf(table.value(row, a)));
 }
 
 const shares = new WeakMap();
@@ -225,11 +227,10 @@ function sayOfParts(table, row) {
 
 /** What a table says of a key: who looks at it most. */
 function sayOfColumn(table, column) {
-  const size = (row) => (Number.isNaN(table.value(row, column)) ? -1 : Math.abs(table.value(row, column)));
   const seeing = Array.from({ length: table.rows }, (_, row) => row).filter((row) => table.kind(row, column) !== MASKED);
   const key = keyOf(table, column);
   if (!seeing.length) return { text: say("seenByNobody", { key }), shares: "" };
-  const best = seeing.reduce((most, row) => (size(row) > size(most) ? row : most));
+  const best = seeing.reduce((most, row) => (sizeOf(table.value(row, column)) > sizeOf(table.value(most, column)) ? row : most));
   if (!isWhole(table, best)) return { text: sayOfRow(table, best, column).text, shares: "" };
   return { text: table.record.say("lookedAt", { key, query: queryOf(table, best), percent: percent(table.value(best, column)) }), shares: "" };
 }
@@ -240,8 +241,7 @@ function sayOfAll(table) {
   const { values, kinds } = table.sumRows(seeing);
   const columns = Array.from(values.keys()).filter((column) => kinds[column] !== MASKED);
   if (!seeing.length || !columns.length) return { text: table.columns ? say("noneSees") : "", shares: "" };
-  const size = (column) => (Number.isNaN(values[column]) ? -1 : Math.abs(values[column]));
-  const best = columns.reduce((most, column) => (size(column) > size(most) ? column : most));
+  const best = columns.reduce((most, column) => (sizeOf(values[column]) > sizeOf(values[most]) ? column : most));
   const weight = values[best] / seeing.length;
   const whole = seeing.every((row) => isWhole(table, row));
   return { text: say("averageOver", { key: keyOf(table, best), weight: whole ? percent(weight) : weightText(table, weight) }), shares: "" };

@@ -4,7 +4,10 @@ import { say } from "./language.js";
 
 const LONGEST_LABEL = 28;
 
-export const segmenter = typeof Intl !== "undefined" && Intl.Segmenter ? new Intl.Segmenter() : null;
+const segmenter = typeof Intl !== "undefined" && Intl.Segmenter ? new Intl.Segmenter() : null;
+
+/** The characters of a text as a reader counts them. */
+export const clustersOf = (text) => (segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text));
 
 /** What stands for characters that have no shape of their own; `visible` of regard.pictures.fonts has the same. */
 const MARKS = { " ": "\u2423", "\t": "\u21e5", "\n": "\u21b5", "\u007f": "\u2421" };
@@ -90,14 +93,14 @@ export function shortText(text, limit = LONGEST_LABEL) {
 
 function cutText(text, limit) {
   const shown = visibleText(text.length > 12 * limit ? text.slice(0, 12 * limit) : text);
-  const clusters = segmenter ? Array.from(segmenter.segment(shown), (part) => part.segment) : Array.from(shown);
+  const clusters = clustersOf(shown);
   return clusters.length > limit || text.length > 12 * limit ? `${clusters.slice(0, limit - 1).join("")}\u2026` : shown;
 }
 
 /** A name cut in its middle, since names of layers differ at their ends. */
 export function middleText(text, limit) {
   const shown = visibleText(text.length > 24 * limit ? `${text.slice(0, 12 * limit)}${text.slice(-12 * limit)}` : text);
-  const clusters = segmenter ? Array.from(segmenter.segment(shown), (part) => part.segment) : Array.from(shown);
+  const clusters = clustersOf(shown);
   if (clusters.length <= limit) return shown;
   const behind = Math.ceil((limit - 1) / 2);
   return `${clusters.slice(0, limit - 1 - behind).join("")}\u2026${clusters.slice(-behind).join("")}`;

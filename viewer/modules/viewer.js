@@ -103,9 +103,7 @@ export class Viewer {
 
   /** Shows the clearest head, of one record or of all that the view shows. */
   open(number) {
-    const found = clearestHead(this.records.filter((record) => (number === undefined ? !record.entry.text : record.number === number) && this.fits(record)));
-    if (!found) return;
-    Object.assign(this.state, found);
+    Object.assign(this.state, clearestHead(this.records.filter((record) => (number === undefined ? !record.entry.text : record.number === number) && this.fits(record))));
   }
 
   empty() {

@@ -81,7 +81,7 @@ def _clarity(record: AttentionRecord, pieces: NDArray[np.int64]) -> NDArray[np.f
     weights = np.where(counted, np.nan_to_num(record.weights), np.float32(0))
     seen = visible.sum(-1, keepdims=True)
     uniform = (pieces / np.maximum(visible @ pieces, 1)[..., None]).astype(np.float32)
-    expected = np.maximum(_of_others(weights, counted), uniform)
+    expected = np.maximum(_mean_without(weights, *(each.sum(1, keepdims=True) for each in (weights, counted))), uniform)
     pairs = counted & (seen >= LEAST_KEYS) & (asking > 0) & (answering > 0)
     query, key = np.arange(queries)[:, None], np.arange(keys)
     positional = record.kind != "cross" and type(record.queries) is type(record.keys)
@@ -113,13 +113,8 @@ def _sameness(axis: Axis) -> NDArray[np.float32]:
     return np.where(texts[:, None] == texts, np.float32(0.5), np.float32(1))
 
 
-def _of_others(weights: NDArray[np.float32], counted: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Returns the mean of the other counted weights on the same key; 0 where there is no other."""
-    return _mean_without(weights, weights.sum(1, keepdims=True), counted.sum(1, keepdims=True))
-
-
 def _mean_without(weights: NDArray[np.float32], sums: NDArray[Any], counts: NDArray[Any]) -> NDArray[np.float32]:
-    """Returns the mean of those that a sum and a count have, each weight itself left out."""
+    """Returns the mean of those that a sum and a count have, each weight itself left out; 0 where there is no other."""
     others = np.where(counts > 1, 1 / np.maximum(counts - 1, 1), 0).astype(np.float32)
     return (sums - weights) * others
 

@@ -17,7 +17,7 @@ from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis,
 from regard.records.axis import special_by_name
 from regard.viewer.clarity import NOT_FOUND, found_openings, head_openings, letters
 from regard.viewer.overview import carried_whole, record_findings
-from regard.viewer.whole_words import matrix_of, visible_pairs, whole_words, word_starts
+from regard.viewer.whole_words import matrix_of, visible_pairs, whole_words, word_at, word_starts
 from regard.viewer.words import say, words
 
 MOST_NAMED = 4
@@ -80,8 +80,7 @@ def opening(
             if head in (None, position) and clarity > clearest:
                 best, clearest = Opening(number, position, *pair), clarity
     if best is not None and best.record in whole and best.row is None:
-        row, column = _largest(records[best.record], best.head)
-        best = best._replace(row=row, column=column)
+        return Opening(*best[:2], *_largest(records[best.record], best.head))
     return best
 
 
@@ -136,10 +135,8 @@ class _Row:
         assert opening.column is not None, "checked by sentence"
         self.record, self.head, self.language = record, opening.head, language
         joined = whole_words(record)
-        queries, keys = word_starts(record.queries), word_starts(record.keys)
-        row = int(np.searchsorted(queries, opening.row, "right")) - 1
-        self.column = int(np.searchsorted(keys, opening.column, "right")) - 1
-        self.pieces = range(int(queries[row]), [*queries.tolist(), len(record.queries)][row + 1])
+        row, self.column = word_at(record.queries, opening.row), word_at(record.keys, opening.column)
+        self.pieces = range(*[*word_starts(record.queries).tolist(), len(record.queries)][row : row + 2])
         matrix, hidden = matrix_of(joined, opening.head)
         self.weights, self.keys = matrix[row], joined.keys
         self.query = _named(joined.queries, row, language)

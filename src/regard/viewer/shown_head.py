@@ -13,7 +13,7 @@ from regard.pictures.caption import Caption
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.opening import Opening, opening, sentence
 from regard.viewer.overview import carried_whole, tile_source
-from regard.viewer.whole_words import matrix_of, visible_pairs, whole_words, word_starts
+from regard.viewer.whole_words import matrix_of, visible_pairs, whole_words, word_at
 from regard.viewer.words import say
 
 MOST_TOKENS = 400
@@ -89,11 +89,8 @@ def shown_head(document: Document, view: str, layer: int | None, head: int | str
     joined = whole_words(record)
     pair = [first.row, first.column]
     if joined is not record:
-        starts = word_starts(record.queries), word_starts(record.keys)
-        words = [
-            None if at is None else np.searchsorted(one, at, "right") for one, at in zip(starts, pair, strict=True)
-        ]
-        pair = [None if word is None else int(word) - 1 for word in words]
+        sides = zip((record.queries, record.keys), pair, strict=True)
+        pair = [None if position is None else word_at(axis, position) for axis, position in sides]
     return Shown(joined, first.head, *pair, caption)
 
 

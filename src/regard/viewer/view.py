@@ -162,14 +162,11 @@ class View:
     def payload(self) -> dict[str, Any]:
         """Returns the payload of the viewer's module, ready for JSON; computed once."""
         if self._payload is None:
-            first = opening(self.document, self.layer, self._position) if self._walks else None
+            walks = any(map(has_steps, self.document.records))
+            first = opening(self.document, self.layer, self._position) if walks else None
             head = (self.layer or 0, self._position or 0) if first is None else (first.record, first.head or 0)
             self._payload = payload(self.document, budget_bytes=self.budget_bytes, walk_from=head)
         return self._payload
-
-    @property
-    def _walks(self) -> bool:
-        return any(map(has_steps, self.document.records))
 
     def options(self) -> dict[str, Any]:
         """Returns the options of the module's ``mount`` for this view."""
@@ -304,17 +301,13 @@ def _check_selection(document: Document, layer: Any, head: Any) -> None:
         raise ArgumentError(f"layer must be the position of a record, from 0 to {count - 1}; it is {layer!r}")
     if head is None or (isinstance(head, str) and head == "mean"):
         return
-    numbers = document.records[layer or 0].numbers_of_heads if document.records else _heads_of_steps(document)
+    worked = tuple(one.head for one in document.steps if one.head is not None)
+    numbers = document.records[layer or 0].numbers_of_heads if document.records else worked
     if not is_whole_number(head) or int(head) not in numbers:
         known = f"from 0 to {len(numbers) - 1}"
         if numbers != tuple(range(len(numbers))):
             known = f"one of the recorded heads {', '.join(map(str, numbers))}"
         raise ArgumentError(f'head must be {known}, "mean", or None; it is {head!r}')
-
-
-def _heads_of_steps(document: Document) -> tuple[int, ...]:
-    """Returns the heads of the worked calculations."""
-    return tuple(one.head for one in document.steps if one.head is not None)
 
 
 def with_survey(document: Document, survey: Survey | Iterable[HeadStatistics]) -> Document:

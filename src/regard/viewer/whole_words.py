@@ -48,6 +48,11 @@ def word_starts(axis: Axis) -> NDArray[np.int64]:
     return np.array([word.start for word in words] or range(len(axis)), np.int64)
 
 
+def word_at(axis: Axis, position: int) -> int:
+    """Returns the number of the word in which a position is."""
+    return int(np.searchsorted(word_starts(axis), position, "right")) - 1
+
+
 def _joined(axis: Axis, starts: NDArray[np.int64]) -> Axis:
     if not isinstance(axis, TokenAxis) or not axis.words:
         return axis

@@ -3,12 +3,11 @@
 import { PatternView } from "./pattern_view.js";
 import { Difference, commonSide, mostDifferentHead, otherHeads } from "../difference.js";
 import { say } from "../language.js";
-import { clamp, cellText, percent, shortWeight } from "../numbers.js";
-import { divergingColor, inkOn } from "../palette.js";
+import { percent, shortWeight } from "../numbers.js";
 import { textName } from "../record_names.js";
 import { drawDifferenceBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
-import { MASKED, MISSING, WEIGHT } from "../table.js";
+import { MASKED, MISSING } from "../table.js";
 import { quoted, shortText } from "../text.js";
 
 /** The most tokens that the legend names as left out. */
@@ -128,39 +127,14 @@ export class DifferenceView extends PatternView {
 
   draw(app, pen, win) {
     const shown = this.shown(app);
-    if (!shown) {
-      pen.text(this.reason(app), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
-      return;
-    }
-    super.draw(shown, pen, win);
-    this.drawNumbers(shown, pen, win);
+    if (shown) super.draw(shown, pen, win);
+    else pen.text(this.reason(app), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
   }
 
   reason(app) {
     const record = app.records[this.other(app).record];
     if (!record.decoded) return say("differenceLoading");
     return say(record.keys.kind === "tokens" ? "differenceNone" : "differenceSize");
-  }
-
-  /** Differences in large cells, in the ink that is read on their colour. */
-  drawNumbers(app, pen, win) {
-    const place = this.geometry(app);
-    if (place.width < 30 || place.height < 18) return;
-    const { table } = place;
-    const size = clamp(Math.floor(place.width / 3.4), 9, 12);
-    pen.clip(win.x + place.left, win.y + place.top, win.width - place.left, win.height - place.top, () => {
-      for (let row = 0; row < table.rows; row += 1) {
-        for (let column = 0; column < table.columns; column += 1) {
-          if (table.kind(row, column) !== WEIGHT) continue;
-          const value = table.value(row, column);
-          const text = cellText(value);
-          if (!text) continue;
-          const color = inkOn(divergingColor(table.shade(row, column, app.state.scale), app.theme));
-          pen.text(value > 0 && !text.startsWith(">") ? `+${text}` : text, place.left + (column + 0.5) * place.width,
-            place.top + (row + 0.5) * place.height, { color, size, align: "center" });
-        }
-      }
-    });
   }
 
   hit(app, x, y, win) {
