@@ -49,7 +49,7 @@ def test_options_of_view_choose_the_first_screen(view):
     shown = json.loads(text.split('id="input">')[1].split("</script>")[0])
     assert shown["options"]["view"] == "walk"
     assert shown["options"]["selection"] == {"record": 3, "head": 1}
-    (steps,) = shown["payload"]["steps"]
+    steps = shown["payload"]["steps"][0]  # those of the other heads follow
     assert (steps["name"], steps["head"]) == ("decoder.layers.0.multihead_attn, head 1", 1)
     path, code, _, error = view("transformer", SENTENCE, "a.html")
     shown = json.loads(path.read_text().split('id="input">')[1].split("</script>")[0])

@@ -75,7 +75,8 @@ def test_hidden_special_tokens_have_their_mass_said(show):
     shown.menu().get_by_label("Hide special tokens").check()
     shown.settle()
     text = shown.hover(row=2, column=1)
-    assert "“⁨##ed⁩” → “⁨##want⁩”" in text
+    of_word = "(of “⁨unwanted⁩”)"
+    assert f"“⁨##ed⁩” {of_word} → “⁨##want⁩” {of_word}" in text
     hidden = weights[3, 3, [0, 5]].sum().item()
     assert abs(float(re.search(r"hidden special tokens ([\d.]+)", text)[1]) - hidden) <= 0.00005
     share = weights[3, 1:5, :][:, [0, 5]].sum(-1).mean().item()
@@ -150,11 +151,13 @@ def test_steps_show_the_calculation(show, numbers):
     shown.click(row=2, column=1)
     svg = shown.call("svg")
     drawn = numbers(re.sub(r"<(?!/?text)[^>]*>", " ", svg))
-    cards = shown.page.locator(".station").all_inner_texts()
-    assert len(cards) == 8
-    shown_numbers = numbers(" ".join(cards)) + numbers(
-        " ".join(shown.page.locator(".cell").evaluate_all("all => all.map((one) => one.title)"))
-    )
+    names = shown.page.locator(".station").evaluate_all("all => all.map((one) => one.dataset.station)")
+    assert len(names) == 8
+    cards = []
+    for name in names:
+        card = shown.station(name)
+        cards += [card.inner_text(), *card.locator(".cell").evaluate_all("all => all.map((one) => one.title)")]
+    shown_numbers = numbers(" ".join(cards))
     query, key = explanation.query[0, 0, 2], explanation.key[0, 0, 1]
     expected = [*(query * key), query @ key, (query @ key) / 3**0.5, *explanation.weights[0, 0, 2, :3]]
     scores = explanation.scaled[0, 0, 2, :3]

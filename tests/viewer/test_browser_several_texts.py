@@ -133,4 +133,4 @@ def test_one_text_has_no_number(show, texts):
 def test_pictures_number_the_texts():
     document = Document("x", tuple(record(text) for text in TEXTS))
     names = [axes.get_ylabel() for axes in figure(document, "grid").axes if axes.get_ylabel().startswith("layer")]
-    assert names == [f"layer 0\nself\ntext {number}" for number in (1, 2, 3)]
+    assert names == [f"layer 0\ntext {number}" for number in (1, 2, 3)]

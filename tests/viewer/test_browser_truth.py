@@ -239,8 +239,9 @@ def test_the_table_of_a_row_has_its_largest_weights_and_adds_up(show, numbers):
     weights = explanation.weights[0, 0].numpy()
     for row, column in ((9, 3), (0, 15), (4, int(weights[4].argmin()))):
         shown.click(row=row, column=column)
-        table = shown.page.locator("[data-station=weights] table")
-        lines = [line.locator("th, td").all_inner_texts() for line in table.locator("tr").all()]
+        table = shown.station("weights").locator("table")
+        # The last cell of a line is its bar.
+        lines = [line.locator("th, td").all_inner_texts()[:4] for line in table.locator("tr").all()]
         assert lines[0] == ["word", "score", "exp", "weight"]
         listed = {line[0]: numbers(line[-1])[0] for line in lines if re.fullmatch(r"w\d+", line[0])}
         rest, whole = lines[-2], lines[-1]

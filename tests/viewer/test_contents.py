@@ -174,13 +174,15 @@ def test_a_watch_is_viewed_by_its_calls(model, options):
         View(watched, example=1)
 
 
-def test_the_title_says_which_of_several_sequences_is_shown(model):
+def test_the_header_says_which_of_several_sequences_is_shown(model):
     with torch.no_grad(), regard.watch(model, keep=True) as watched:
         model(torch.randn(1, 5, 8))
-        assert View(watched).document.title == "TransformerEncoder"
+        assert View(watched).document.texts == ()
         model(torch.randn(1, 7, 8))
     for view in (View(watched), View(watched, list("abcdefg"))):
-        assert view.document.title == "TransformerEncoder, the last of 2 sequences"
+        (told,) = view.document.texts
+        assert told[1].startswith("the last of 2; ")
+        assert view.document.title == "TransformerEncoder"
         assert len(view.document.records[0].queries) == 7
     assert View(watched, title="mine").document.title == "mine"
     assert len(View(watched.document(list("abcde"), sequence=0)).document.records[0].queries) == 5

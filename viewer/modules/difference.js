@@ -146,6 +146,16 @@ export class Difference extends Cells {
     return bothTexts(this.one.columnText(one), this.other.columnText(other));
   }
 
+  rowName(row) {
+    const [one, other] = this.rowPairs[row];
+    return bothTexts(this.one.rowName(one), this.other.rowName(other));
+  }
+
+  columnName(column) {
+    const [one, other] = this.columnPairs[column];
+    return bothTexts(this.one.columnName(one), this.other.columnName(other));
+  }
+
   /** Both weights and their difference as texts. */
   cellTexts(row, column) {
     const [[a, b], [c, d]] = [this.rowPairs[row], this.columnPairs[column]];

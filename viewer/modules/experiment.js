@@ -4,7 +4,7 @@ import { action, make } from "./elements.js";
 import { say } from "./language.js";
 import { exactPercent, strongest } from "./numbers.js";
 import { normalizerName, plainNumber } from "./stations.js";
-import { quoted, shortText } from "./text.js";
+import { shortText } from "./text.js";
 
 const CHOICES = ["softmax", "entmax", "sparsemax", "sigmoid"];
 
@@ -88,8 +88,11 @@ export class Experiment {
     return { element: make("label", {}, make("span", { text: say(name) }), select), show: (value) => { select.value = value; } };
   }
 
-  /** Shows the settings of a calculation, and the row of a pair. */
-  show(calculation, pair) {
+  /**
+   * Shows the settings of a calculation, and the row of a pair.
+   * @param {(side: "queries"|"keys", position: number) => string} tokenName a token in a sentence
+   */
+  show(calculation, pair, tokenName) {
     const { used, model } = calculation;
     const known = calculation.knows();
     this.normalizer.show(used.normalizer);
@@ -102,20 +105,20 @@ export class Experiment {
       known ? "" : say("walk_no_temperature", { name: normalizerName(model.normalizer) }), calculation.scales ? "" : say("walk_no_scale"), causal];
     this.note.textContent = notes.filter(Boolean).join(" ");
     this.restore.disabled = !calculation.isChanged;
-    this.showRow(calculation, pair);
+    this.showRow(calculation, pair, tokenName);
   }
 
-  showRow(calculation, { row, column }) {
-    const { queries, keys } = calculation.steps.entry;
+  showRow(calculation, { row, column }, tokenName) {
+    const { keys } = calculation.steps.entry;
     const { weights, truth } = calculation.row(row);
-    this.title.textContent = say("walk_row_title", { query: quoted(queries[row]) });
+    this.title.textContent = say("walk_row_title", { query: tokenName("queries", row) });
     const shown = strongest(Array.from(weights), Math.min(MOST_COLUMNS, keys.length), column).sort((a, b) => a - b);
     const highest = Math.max(1e-9, ...shown.flatMap((key) => [weights[key], calculation.isChanged ? truth[key] : 0]).filter(Number.isFinite));
     const part = (weight) => `${(100 * (Number.isFinite(weight) ? weight : 0)) / highest}%`;
     const focus = this.columns.contains(/** @type {any} */ (this.columns.getRootNode()).activeElement);
     this.columns.replaceChildren(...shown.map((key) => {
       const [percent, own] = [exactPercent(weights[key]), exactPercent(truth[key])];
-      const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: quoted(keys[key]), percent, truth: own });
+      const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: tokenName("keys", key), percent, truth: own });
       const ghost = calculation.isChanged && truth[key] > highest / 100 ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
       return make("button", { type: "button", class: "column", title: label, "aria-pressed": String(key === column),
         on: { click: () => this.choosePair({ row, column: key }) } },

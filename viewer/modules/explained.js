@@ -1,8 +1,7 @@
 // @ts-check
 
 import { say } from "./language.js";
-import { mostSurprising, rowsAddUp, sayOfRow, spokenTable, withHeads } from "./sentence.js";
-import { shortText } from "./text.js";
+import { keyOf, mostSurprising, queryOf, rowsAddUp, sayOfRow, spokenTable, withHeads } from "./sentence.js";
 
 /** The height of the axis name above the tokens of a map. */
 const AXIS_NAME = 18;
@@ -81,7 +80,7 @@ export function explained(app) {
   if (!pair) return [{ title: say(view.name), text: say(view.name === "walk" ? "cardWalk" : "cardLong"), element: app.frame.tabs }, ...(view.name === "walk" ? [] : ofHeads(app))];
   const table = spokenTable(app) ?? app.table();
   const known = { row: pair.row ?? mostSurprising(table)?.row ?? 0, column: pair.column ?? 0 };
-  const names = { query: `\u2068${shortText(table.rowText(known.row), 20)}\u2069`, key: `\u2068${shortText(table.columnText(known.column), 20)}\u2069`,
+  const names = { query: queryOf(table, known.row, 20), key: keyOf(table, known.column, 20),
     sentence: withHeads(table, sayOfRow(table, known.row, known.column)).text };
   return [...cards(app, known, names), ...ofHeads(app)];
 }

@@ -59,7 +59,7 @@ export function drawDifferenceBars(app, pen, table, row, { one, other }, { x, y 
   const { theme } = app;
   const order = byWeight(table, row).filter((column) => table.value(row, column) !== 0).slice(0, NAMED + 1);
   if (!order.length) return;
-  pen.text(fitText(say("differenceAsks", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
+  pen.text(fitText(say("differenceAsks", { query: queryOf(table, row) }), BARS_ROOM.width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
   const numbers = order.map((column) => differenceText(table.value(row, column)));
   const [name, number] = [84, Math.max(...numbers.map((text) => textWidth(text, { size: 12 }))) + 6];
   const side = (BARS_ROOM.width - name - number) / 2;

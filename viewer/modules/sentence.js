@@ -8,17 +8,17 @@ import { MASKED, measureText } from "./table.js";
 import { quoted, shortText } from "./text.js";
 
 /** A token inside a sentence, kept from changing the direction of the words around it. */
-const named = (text) => `\u2068${shortText(text, 48)}\u2069`;
+const named = (text, most = 48) => `\u2068${shortText(text, most)}\u2069`;
 
 /** The same of a piece of a word, with the word. */
-function namedOn(axis, group, text) {
+function namedOn(axis, group, text, most) {
   const word = axis.wordOf(group);
-  return word === null ? named(text) : say("pieceOf", { piece: named(text), word: named(word) });
+  return word === null ? named(text, most) : say("pieceOf", { piece: named(text, most), word: named(word, most) });
 }
 
-/** A query in a sentence, and a key. */
-export const queryOf = (table, row) => namedOn(table.record.queries, table.rowGroups[row], table.rowText(row));
-const keyOf = (table, column) => namedOn(table.record.keys, table.columnGroups[column], table.columnText(column));
+/** A query in a sentence, and a key; `most`: of how many letters. */
+export const queryOf = (table, row, most) => namedOn(table.record.queries, table.rowGroups[row], table.rowText(row), most);
+export const keyOf = (table, column, most) => namedOn(table.record.keys, table.columnGroups[column], table.columnText(column), most);
 
 /** Keys of a row whose weights are named one by one. */
 export const NAMED = 4;

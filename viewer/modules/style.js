@@ -13,7 +13,8 @@ export const STYLE = `
 .viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
   background: var(--background); color: var(--text); font: 13px/1.4 ${FONT}; }
 header { display: grid; grid-template: "title texts facts what more" auto / auto minmax(0, auto) minmax(max-content, 1fr) auto auto; align-items: center; gap: 0 16px; padding: 4px 16px; }
-h1, h2 { grid-area: title; font-size: 16px; line-height: 24px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 48px; overflow: auto; }
+h1, h2 { grid-area: title; font-size: 16px; line-height: 24px; font-weight: 650; margin: 0; overflow-wrap: anywhere;
+  display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2; overflow: hidden; }
 .texts { grid-area: texts; margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
 .texts b { font-weight: 600; margin-right: 4px; }
 .texts span { margin-right: 16px; unicode-bidi: isolate; }

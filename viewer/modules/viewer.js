@@ -85,7 +85,7 @@ export class Viewer {
     this.hover = this.cursor = this.elsewhere = null;
     this.journal.history.forget();
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
-    this.frame.title.textContent = visibleText(payload.title);
+    this.frame.title.textContent = this.frame.title.title = visibleText(payload.title);
     this.frame.showTexts(payload.texts, runningText(this.records));
     this.frame.facts.textContent = factsOf(this.records);
     const wanted = presentName(view) ?? (this.started ? this.state.view : null);

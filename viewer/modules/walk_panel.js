@@ -38,6 +38,7 @@ export class WalkPanel {
     this.experiment = null;
     this.name = ""; // of the head
     this.isChosen = false; // whether controls above name it too
+    this.tokenName = (_side, position) => String(position);
     this.carried = ""; // which calculations there are, where they are not all
     this.steps = null;
     this.pair = { row: 0, column: 0 };
@@ -53,7 +54,7 @@ export class WalkPanel {
     const moved = this.stations.length === stations.length && this.place !== place ? this.place : null;
     Object.assign(this, { calculation, pair, stations, place, theme });
     if (this.steps !== calculation.steps) this.build(calculation);
-    this.experiment?.show(calculation, pair);
+    this.experiment?.show(calculation, pair, this.tokenName);
     this.showHead();
     const focus = this.focusName();
     const numbers = outgoing(this.cards);

@@ -4,7 +4,6 @@ import { fitText, wrapText } from "./lettering.js";
 import { formatNumber } from "./numbers.js";
 import { shownRows } from "./stations.js";
 import { say } from "./language.js";
-import { quoted } from "./text.js";
 
 const COLUMN = 330;
 
@@ -69,9 +68,8 @@ export function walkSheet(app, view, stations) {
   const win = app.window();
   const [whole, area] = [view.size(app), { ...win, height: Math.max(win.height, 400) }];
   const size = { width: Math.min(whole.width, area.width), height: Math.min(whole.height, area.height) };
-  const { queries, keys } = view.steps(app).entry;
   const pair = view.chosen(app);
-  const heading = say("walk_print", { query: quoted(queries[pair.row]), key: quoted(keys[pair.column]) });
+  const heading = say("walk_print", { query: view.tokenName(app, "queries", pair.row), key: view.tokenName(app, "keys", pair.column) });
   const per = Math.ceil(stations.length / 3);
   const draw = (pen) => {
     let bottom = size.height;

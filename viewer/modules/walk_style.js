@@ -9,7 +9,7 @@ export const WALK_STYLE = `
 .walking .scroll { inset: 0 auto 0 0; width: var(--map); }
 .walk { display: grid; grid-template: "head buttons" auto "strip strip" auto "body body" minmax(0, 1fr) / minmax(0, 1fr) auto; gap: 8px 16px; height: 100%; padding: 12px 16px 0; font-size: 13px; }
 .walk h2, .walk h3 { margin: 0; font-size: 13px; font-weight: 650; }
-.walk h2 { font-size: 16px; max-height: none; }
+.walk h2 { font-size: 16px; display: block; }
 .walk p { margin: 0; }
 .walk .note { color: var(--muted); font-size: 12px; }
 .walk-head { grid-area: head; display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; min-width: 0; }

@@ -37,7 +37,8 @@ def document_of_watch(watched: Watch, labels: TokenLabels, steps: Sequence[tuple
         row = labels.row(calls[0].batch * shared_by(calls)[0], "View(watched, tokens, example=0)")
         texts, chosen = [(-1, row, labels)], [0]
         if watched.sequences > 1:
-            title += f", the last of {watched.sequences} sequences"
+            rest = f"the last of {watched.sequences}; View(watched.document(tokens, sequence=0)) shows the first"
+            note = (("texts", rest),)
     records: list[AttentionRecord] = []
     shown: list[tuple[AttentionCall, int]] = []
     for number in chosen:

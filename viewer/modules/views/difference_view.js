@@ -8,7 +8,7 @@ import { textName } from "../record_names.js";
 import { drawDifferenceBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
 import { MASKED, MISSING } from "../table.js";
-import { quoted, shortText } from "../text.js";
+import { shortText } from "../text.js";
 
 /** The most tokens that the legend names as left out. */
 const MOST_NAMED = 6;
@@ -102,7 +102,7 @@ export class DifferenceView extends PatternView {
     if (!of) return { text: table.rows && table.columns && !table.hasMissing ? say("differenceSame", names) : "", shares: "" };
     const { row, column } = of;
     const value = table.value(row, column);
-    const pair = { query: quoted(table.rowText(row)), key: quoted(table.columnText(column)) };
+    const pair = { query: table.rowName(row), key: table.columnName(column) };
     const [more, less] = value < 0 ? [names.other, names.one] : [names.one, names.other];
     const kind = table.kind(row, column);
     const text = kind === MASKED ? say("differenceHidden", pair) : kind === MISSING ? say("differenceMissing", pair)
@@ -156,8 +156,7 @@ export class DifferenceView extends PatternView {
 
   describe(app, item) {
     const table = this.difference(app);
-    return say("differenceCell", { query: quoted(table.rowText(item.row)), key: quoted(table.columnText(item.column)),
-      ...table.cellTexts(item.row, item.column) });
+    return say("differenceCell", { query: table.rowName(item.row), key: table.columnName(item.column), ...table.cellTexts(item.row, item.column) });
   }
 
   legend(app) {

@@ -13,7 +13,7 @@ import { clamp, formatNumber } from "../numbers.js";
 import { differInKind, kindText } from "../record_names.js";
 import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
 import { MASKED, paddingText } from "../table.js";
-import { quoted, shortText } from "../text.js";
+import { shortText } from "../text.js";
 import { largestOf, reduction } from "../thumbnails.js";
 
 /** Layers × heads, each a small map, with what the head does. */
@@ -228,7 +228,7 @@ export class GridView extends View {
     const [row, column] = [Math.floor(best / table.columns), best % table.columns];
     const { entropy, queries } = statisticsOf(record, head) ?? { entropy: 0, queries: 0 };
     const relative = relativeEntropy(record, head);
-    const largest = say("grid_largest", { weight: table.cell(row, column), query: quoted(table.rowText(row)), key: quoted(table.columnText(column)) });
+    const largest = say("grid_largest", { weight: table.cell(row, column), query: table.rowName(row), key: table.columnName(column) });
     if (!queries) return [largest];
     const mean = { entropy: entropy.toFixed(2), queries };
     return [largest, relative === null ? say("grid_entropy_alone", mean) : say("grid_entropy_long", { ...mean, percent: Math.round(100 * relative) })];

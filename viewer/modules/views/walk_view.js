@@ -12,7 +12,7 @@ import { featured, spokenTable } from "../sentence.js";
 import { normalizerName, plainNumber, Stations } from "../stations.js";
 import { PAIR_STEPS, StepsData } from "../steps_data.js";
 import { MASKED, MISSING } from "../table.js";
-import { quoted, shortText } from "../text.js";
+import { shortText } from "../text.js";
 import { WalkPanel } from "../walk_panel.js";
 import { walkSheet } from "../walk_sheet.js";
 
@@ -149,16 +149,23 @@ export class WalkView extends View {
   stations(app) {
     const steps = this.steps(app);
     const key = JSON.stringify([this.chosen(app), app.state.trial, app.state.steps]);
-    if (this.walked?.key !== key || this.walked.steps !== steps) this.walked = { key, steps, stations: this.walk(app, steps) };
+    if (this.walked?.key !== key || this.walked.steps !== steps) this.walked = { key, steps, ...this.walk(app, steps) };
     return this.walked.stations;
+  }
+
+  /** A token of the shown calculation in a sentence; `side`: "queries" or "keys". */
+  tokenName(app, side, position) {
+    this.stations(app);
+    return this.walked.made.nameOf(side, position);
   }
 
   walk(app, steps) {
     const record = app.records[steps.source?.record ?? steps.entry.record ?? -1];
     const next = record && app.records.find((one) => one.entry.layer === record.entry.layer + 1 && one.entry.kind === record.entry.kind && one.entry.text === record.entry.text);
     const canGo = next && (app.options.fetchSteps || app.steps.some((one) => one.belongsTo(next.number, one.entry.head)));
-    return new Stations(this.calculation(app), this.chosen(app),
-      { heads: record?.heads ?? null, kind: record?.entry.kind, record, next: canGo ? { layer: next.entry.layer, record: next.number } : null }).all();
+    const made = new Stations(this.calculation(app), this.chosen(app),
+      { heads: record?.heads ?? null, kind: record?.entry.kind, record, next: canGo ? { layer: next.entry.layer, record: next.number } : null });
+    return { made, stations: made.all() };
   }
 
   placeOf(stations, app) {
@@ -201,7 +208,7 @@ export class WalkView extends View {
     const { style } = app.frame.box;
     style.setProperty("--asks", app.theme.heads[0]);
     style.setProperty("--answers", app.theme.heads[1]);
-    Object.assign(this.panel, { name: this.nameOf(app, steps), isChosen: this.ofRecords(app) });
+    Object.assign(this.panel, { name: this.nameOf(app, steps), isChosen: this.ofRecords(app), tokenName: this.tokenName.bind(this, app) });
     const carried = app.steps.filter((one) => one.source === null);
     const all = app.records.reduce((sum, record) => sum + record.heads, 0);
     this.panel.carried = app.options.fetchSteps || !app.records.length || carried.length === all ? "" : carried.length > 4 ? say("walk_carried_count", { count: carried.length, all })
@@ -353,7 +360,7 @@ export class WalkView extends View {
       return `${say(/** @type {any} */ (`walk_name_${name}`))} ${formatNumber(row[name][item.column])}${note}`;
     });
     if (this.calculation(app).isChanged) parts.push(say("walk_name_truth", { value: formatNumber(row.truth[item.column]) }));
-    return `${quoted(steps.entry.queries[item.row])} \u2192 ${quoted(steps.entry.keys[item.column])}: ${parts.join(", ")}`;
+    return `${this.tokenName(app, "queries", item.row)} \u2192 ${this.tokenName(app, "keys", item.column)}: ${parts.join(", ")}`;
   }
 
   legend(app) {

@@ -30,13 +30,21 @@ export function sameRecord(from, to, number) {
   return found < 0 ? null : found;
 }
 
-function axesOf(payload, number) {
+/** The axes of a record of a payload as a viewer in some state shows them. */
+function axesOf(payload, number, state) {
   const { queries, keys } = payload.records[number];
-  return [payload.axes[queries], payload.axes[keys]];
+  return [payload.axes[queries], payload.axes[keys]].map((axis) => shownAxis(axis, state));
 }
 
-/** Whether rows and columns of a viewer are other things than positions: words, or tokens without the special ones. */
-const regrouped = (state) => state.words || state.hideSpecial;
+/** An axis as a viewer shows it: of words, or without the special tokens; the walk has single tokens. */
+function shownAxis(axis, { view, words, hideSpecial }) {
+  if (axis.kind !== "tokens" || view === "walk") return axis;
+  const starts = words && axis.words?.length ? axis.words : axis.tokens.map((_, position) => position);
+  const special = new Set(hideSpecial ? axis.special : []);
+  const groups = starts.map((start, number) => Array.from({ length: (starts[number + 1] ?? axis.length) - start }, (_, piece) => start + piece));
+  const tokens = groups.filter((group) => !group.every((position) => special.has(position))).map((group) => group.map((position) => axis.tokens[position]).join(""));
+  return { ...axis, tokens, length: tokens.length };
+}
 
 /**
  * A viewer's state for another pane; null where that one has no such attention.
@@ -48,9 +56,9 @@ export function sharedState(state, from, to) {
   const record = from.records[state.record] ? sameRecord(from, to, state.record) : null;
   if (record === null) return null;
   const shared = Object.fromEntries(Object.entries(state).filter(([name]) => !OWN.includes(name)));
-  const [rows, otherRows] = [axesOf(from, state.record)[0], axesOf(to, record)[0]];
+  const [rows, otherRows] = [axesOf(from, state.record, state)[0], axesOf(to, record, state)[0]];
   const equal = rows.kind === otherRows.kind && (rows.kind !== "tokens" || same(rows.tokens, otherRows.tokens));
-  const locked = equal ? state.locked : regrouped(state) ? [] : state.locked.map((row) => samePlace(rows, otherRows, row));
+  const locked = equal ? state.locked : state.locked.map((row) => samePlace(rows, otherRows, row));
   const { heads } = to.records[record];
   shared.kept = state.kept && sharedItem(state.kept, state, from, to); // the pair of a walk
   return { ...shared, record, head: state.head !== null && state.head < heads ? state.head : null, locked: locked.filter((row) => row !== null) };
@@ -60,11 +68,10 @@ export function sharedState(state, from, to) {
 export function sharedItem(item, state, from, to) {
   const record = item && from.records[state.record] ? sameRecord(from, to, state.record) : null;
   if (record === null) return null;
-  const [[rows, columns], [otherRows, otherColumns]] = [axesOf(from, state.record), axesOf(to, record)];
+  const [[rows, columns], [otherRows, otherColumns]] = [axesOf(from, state.record, state), axesOf(to, record, state)];
   const equal = [[rows, otherRows], [columns, otherColumns]].every(([one, other]) =>
     one.kind === other.kind && (one.kind !== "tokens" || same(one.tokens, other.tokens)));
   if (equal) return item;
-  if (regrouped(state)) return null;
   const shared = { ...item };
   if (item.row !== undefined) shared.row = samePlace(rows, otherRows, item.row);
   if (item.column !== undefined) shared.column = samePlace(columns, otherColumns, item.column);
