@@ -199,7 +199,7 @@ def test_explain_writes_pictures(call, tmp_path, suffix, start):
 
 def test_explain_writes_the_walk_of_the_chosen_head(call, tmp_path):
     path = tmp_path / "walk.html"
-    code, out, err = call("one two three", "--heads", 2, "--head", 1, "--html", path)
+    code, out, err = call("one two three", "--heads", 2, "--head", 1, "--html", path, "--language", "zh")
     assert code == 0
     assert "weights" in out
     assert f"walk: {path}" in err
@@ -287,6 +287,7 @@ BAD = {
     "picture folder": ([*NUMBERS, "--picture", "nowhere/x.png"], "does not exist"),
     "html": ([*NUMBERS, "--html", "x.htm"], "--html must end in .html; it is 'x.htm'"),
     "html folder": ([*NUMBERS, "--html", "nowhere/x.html"], "cannot write nowhere/x.html"),
+    "language of tables": ([*NUMBERS, "--language", "zh"], "--language is of a page; give --html too"),
     "html of positions": (["--positions", "4", "--html", "x.html"], "--html does not go with --positions"),
     "json folder": ([*NUMBERS, "--json", "nowhere/x.json"], "cannot write nowhere/x.json"),
     "no positions": (["--positions", "0"], "--positions must be at least 1"),

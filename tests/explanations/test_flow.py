@@ -14,7 +14,7 @@ from regard.cli.attention_options import make_score
 from regard.errors import ArgumentError
 from regard.palette import ACCENT, HEAD_HUES
 from regard.pictures import save
-from regard.pictures.calculation_flow import shown_indices
+from regard.pictures.numbers import shown_indices
 
 WORDS = ["This", "is", "book"]
 
@@ -62,11 +62,11 @@ CALCULATIONS = {
 
 
 def matrices(figure):
-    return {axes.get_label(): axes for axes in figure.axes if axes.images and not axes.get_label().startswith("key of")}
+    return {axes.get_label(): axes for axes in figure.axes[1:]}
 
 
 def written(figure):
-    return [text.get_text() for text in figure.axes[0].texts if text.get_text()]
+    return [text.get_text() for text in (*figure.axes[0].texts, *figure.texts) if text.get_text()]
 
 
 @pytest.mark.parametrize("width", [None, 5.0])
@@ -75,7 +75,7 @@ def test_flows_of_any_calculation_do_not_overlap(name, width):
     figure = CALCULATIONS[name]().figure(width=width)
     figure.canvas.draw()
     cells = [axes.get_window_extent() for axes in figure.axes[1:]]
-    texts = [text.get_window_extent() for text in figure.axes[0].texts if text.get_text()]
+    texts = [text.get_window_extent() for text in (*figure.axes[0].texts, *figure.texts) if text.get_text()]
     labels = [
         label.get_window_extent()
         for axes in matrices(figure).values()
@@ -102,9 +102,9 @@ def test_a_flow_draws_every_matrix_once_with_the_operations_between():
     texts = written(figure)
     operations = ["×"] * 3 + ["="] * 3 + ["query\n· keyᵀ", "÷ √3", "softmax", "weights\n× value"]
     assert sorted(text for text in texts if text in operations) == sorted(operations)
-    assert [axes.get_label() for axes in figure.axes if axes.get_label().startswith("key of")] == [
-        "key of numbers (darkest: the largest of each matrix)", "key of attention weight"
-    ]  # fmt: skip
+    keys = ["asks: This", "looked at: is", "attention weight  0", "numbers of each matrix  −max"]
+    assert [text for text in texts if text in keys] == keys
+    assert [image.get_cmap().name for image in figure.axes[0].images] == ["amount", "sign"]
     assert len(matrices(CALCULATIONS["one input"]().figure())) == 5
     shared = matrices(CALCULATIONS["decoder"]().figure())
     assert "key = value" in shared
@@ -157,7 +157,7 @@ def test_one_pair_is_traced_through_all_matrices_and_worked():
     assert matrices(figure)["weights"].get_xticklabels()[key].get_color() == looked_at
     share = f"{100 * weights[query, key].item():.0f} %"
     assert f"“{WORDS[query]}” gives {share} of its attention to “{WORDS[key]}”" in written(figure)
-    sums = " ".join(next(text for text in written(figure) if "Σ" in text).split())
+    sums = " ".join(next(text for text in written(figure) if "Σ" in text).split()).partition(" output of ")[0]
     score, scaled = (f"{steps[name][query, key]:.4f}".replace("-", "−") for name in ("scores", "scaled"))
     left, right = (
         [text.get_text() for text in matrices(figure)[name].texts][3 * row : 3 * row + 3]
@@ -175,7 +175,7 @@ def test_the_head_that_is_shown_has_its_columns_of_the_weights():
     drawn = matrices(figure)
     assert [label.get_text() for label in drawn["W_query"].get_xticklabels()] == ["3", "4", "5"]
     torch.testing.assert_close(steps["input"] @ steps["W_query"][:, 3:], steps.matrix("query", 0, 1))
-    assert "columns 3–5 of 6: head\n1" in written(figure)
+    assert "of head 1" in written(figure)
     frame = drawn["concatenated"].patches[-1]
     assert (frame.get_x(), frame.get_width()) == (2.5, 3)
 
@@ -211,10 +211,13 @@ def test_the_same_flow_is_the_same_picture(tmp_path):
     assert save(projected().figure(), tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
 
 
-def test_a_narrow_flow_has_more_lines_and_widths_are_positive():
-    steps = projected()
-    wide, narrow = steps.figure().get_size_inches(), steps.figure(width=6.0).get_size_inches()
-    assert narrow[0] <= 6.0 < wide[0]
-    assert narrow[1] > wide[1]
+@pytest.mark.parametrize("width", [5.0, 6.5])
+def test_a_flow_is_as_wide_as_its_page_allows(width):
+    steps = CALCULATIONS["projected"]()
+    wide, narrow = steps.figure(), steps.figure(width=width)
+    assert wide.get_size_inches() == pytest.approx((10.5, 6.3), abs=0.5)
+    assert narrow.get_size_inches()[0] == pytest.approx(width)
+    assert matrices(wide)["input"].get_position().x1 < matrices(wide)["query"].get_position().x0
+    assert matrices(narrow)["input"].get_position().y0 > matrices(narrow)["W_query"].get_position().y1
     with pytest.raises(ArgumentError, match="width must be a positive number of inches; it is 0"):
         steps.figure(width=0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from regard.cli.option_errors import option, options_named
-from regard.cli.option_types import Seed, between
+from regard.cli.option_types import Language, Seed, between
 from regard.cli.typed_options import typed_options
 from regard.errors import ArgumentError, RegardError
 from regard.files.atomic import write_atomically
@@ -131,6 +131,7 @@ class DisplayOptions:
     """Pixels an inch of a .png."""
     html: Path | None = None
     """Write the calculation, to be walked through step by step in a browser, into this .html file."""
+    language: Language = None
     json: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None
     """Write every step into this file; - prints it instead of the tables."""
 
@@ -356,6 +357,8 @@ def _show(explanation: "Explanation", display: DisplayOptions, sentence: str | N
 def _saved_page(explanation: "Explanation", head: int, display: DisplayOptions, sentence: str | None) -> Path | None:
     """Writes the page of the calculation, which opens on a head, before tables are printed; its path."""
     if display.html is None:
+        if display.language is not None:
+            raise ArgumentError("--language is of a page; give --html too")
         return None
     if display.html.suffix.lower() != ".html":
         raise ArgumentError(f"--html must end in .html; it is {str(display.html)!r}")
@@ -363,7 +366,7 @@ def _saved_page(explanation: "Explanation", head: int, display: DisplayOptions, 
 
     with options_named({"path": "--html"}):
         title = display.title or sentence or "attention, step by step"
-        return View(explanation, title=title, view="walk", head=head).save(display.html)
+        return View(explanation, title=title, view="walk", head=head, language=display.language).save(display.html)
 
 
 def _saved(draw: "Callable[[], Figure]", display: DisplayOptions) -> Path | None:

@@ -6,7 +6,6 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
@@ -14,7 +13,7 @@ from regard.explanations.arithmetic import QueryArithmetic
 from regard.explanations.layers import Layer
 from regard.explanations.matrix_texts import html_tables
 from regard.explanations.settings import Settings
-from regard.explanations.step import Step, plain_name, step_colors, step_figure, steps_json
+from regard.explanations.step import Step, plain_name, scale_note, step_colors, step_figure, steps_json
 from regard.files.atomic import write_atomically
 from regard.scores.score import PairUnits
 from regard.shapes.checks import whole_number
@@ -264,10 +263,9 @@ class Explanation:
             return (tensor if tensor.dim() == 1 or step == "unit_bias" else tensor[head])[None]
         if step in self._unit_steps:
             return tensor[(batch, head)[: tensor.dim() - 3]].flatten(0, 1)
-        leading = tensor.shape[:-2]
-        if leading:
-            tensor = tensor[batch]
-        if len(leading) == 2:
+        has_heads = tensor.dim() == 4
+        tensor = tensor[batch] if tensor.dim() > 2 else tensor
+        if has_heads:
             # A group of query heads shares one head of keys and values.
             heads = self.scores.shape[-3]
             tensor = tensor[head // (heads // tensor.shape[0])]
@@ -284,8 +282,7 @@ class Explanation:
     @property
     def _sizes(self) -> tuple[int, int]:
         """The number of batch rows and of heads."""
-        leading = tuple(self.scores.shape[:-2])
-        batches, heads = leading + (1,) * (2 - len(leading))
+        batches, heads = (*self.scores.shape[:-2], 1, 1)[:2]
         return batches, heads
 
     @property
@@ -360,7 +357,7 @@ class Explanation:
         if name in self.projected:
             return PROJECTED_NOTES[name]
         if name == "scaled":
-            return _scale_note(self.scores, self.scaled)
+            return scale_note(self.scores, self.scaled)
         if name == "scores" and self.units is not None and self.units.weight is not None:
             bias = "" if self.units.bias is None else " + unit bias"
             return f"{self.units.steps[-1].name} · unit weights{bias}, for each query and key"
@@ -478,8 +475,7 @@ class Explanation:
             color_map: of matplotlib for all steps, or for each step by name, ``{"key": "Oranges"}``; None: blue for
                 more, and red for less than 0.
             transposed: whether to draw panels whose vectors are columns: a query, a key or a value for each column.
-            width: the inches that a flow should not exceed, such as 7 for a paper: scores and output are then below.
-                None: beside or below, whichever is larger on a slide.
+            width: the most inches of a flow, such as 7 for a paper; None: as large as its matrices need.
 
         Returns:
             A figure of matplotlib.
@@ -496,27 +492,14 @@ class Explanation:
         drawn = self.matrix_steps(steps, batch=batch, head=head)
         is_whole = steps is None and not transposed and all(step.matrix.numel() for step in drawn)
         if is_whole and batch is not None and head is not None:
-            return self._flow_figure(batch, head, title=title, width=width, colors=step_colors(drawn, color_map))
+            from regard.explanations.flow import FlowOfSteps
+            from regard.pictures.calculation_flow import calculation_flow
+
+            flow = FlowOfSteps(self, batch, head, step_colors(drawn, color_map)).flow()
+            return calculation_flow(flow, title=title, width=width)
         return step_figure(
             [step.transposed() for step in drawn] if transposed else drawn, title=title, color_map=color_map
         )
-
-    def _flow_figure(
-        self, batch: int, head: int, *, title: str | None, width: float | None, colors: Mapping[str, str | None]
-    ) -> "Figure":
-        from regard.explanations.flow import FlowOfSteps
-        from regard.pictures.calculation_flow import calculation_flow
-
-        named = self
-        if self.one_input and self.key_labels is None:
-            # One name for a row that asks and is looked at.
-            named = self.labelled(None, _numbered("x", self.key.shape[-2]))
-        flow = FlowOfSteps(
-            named.matrix_steps(batch=batch, head=head), head, self._sizes[1], self.one_input, self.projected,
-            [] if self.units is None else [(step.name, step.note) for step in self.units.steps],
-            {} if self.settings is None else self.settings.of_head(batch, head), colors,
-        )  # fmt: skip
-        return calculation_flow(flow.flow(), title=title, width=width)
 
     def to_json(
         self,
@@ -557,13 +540,3 @@ def _numbered(prefix: str, count: int) -> list[str]:
 def _as_matrix(parameter: Tensor) -> Tensor:
     """Returns a parameter as a matrix; it may be a number or a vector, or have a matrix for each head."""
     return parameter.reshape(1, -1) if parameter.dim() < 2 else parameter.reshape(-1, parameter.shape[-1])
-
-
-def _scale_note(scores: Tensor, scaled: Tensor) -> str:
-    """Returns the note of the scaled scores, with the scale if it is one number for all pairs."""
-    if not scores.numel():
-        return STEP_NOTES["scaled"]
-    raw, scaled = (tensor.detach().double().flatten() for tensor in (scores, scaled))
-    largest = raw.abs().argmax()
-    factor = scaled[largest] / raw[largest]
-    return f"scores × {factor.item():.4g}" if torch.allclose(raw * factor, scaled) else STEP_NOTES["scaled"]

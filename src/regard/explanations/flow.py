@@ -1,18 +1,22 @@
 """A worked calculation as a flow to draw: what comes from what, and one pair of words traced through all of it."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from regard.explanations.step import Step, plain_name
 from regard.pictures.calculation import Panel
-from regard.pictures.calculation_flow import Flow, Term, cell_texts
+from regard.pictures.calculation_flow import Flow, Term
 from regard.pictures.fonts import visible_token
+from regard.pictures.numbers import cell_texts
+
+if TYPE_CHECKING:
+    from regard.explanations.explanation import Explanation
 
 COMPARISONS = {
     "Cosine": "cos(query, key)",
@@ -24,18 +28,20 @@ COMPARISONS = {
 """How a score compares queries with keys, by the name of its class; others than inner products."""
 
 NOTES = {
-    "input": "what goes in: a row for each word",
-    "w query": "makes the queries",
-    "w key": "makes the keys",
-    "w value": "makes the values",
+    "input": "a row for each word",
+    "w query": "", "w key": "", "w value": "",
     "query": "what asks",
-    "key": "what it is compared with",
+    "key": "what is looked at",
     "value": "what is mixed",
-    "scores": "how well each key matches",
-    "masked": "−∞: hidden by the mask",
-    "weights": "how much each query looks at each key",
-    "output": "the values, mixed by the weights",
-}
+    "scores": "how well they match",
+    "scaled": "",
+    "capped": "",
+    "biased": "",
+    "masked": "",
+    "weights": "who looks at whom",
+    "output": "the mixed values",
+    "decoder output": "",
+}  # fmt: skip
 """What a matrix is, for readers who see attention for the first time."""
 
 PRODUCT = "query\n· keyᵀ"
@@ -51,44 +57,32 @@ class _Traced(NamedTuple):
     key: int
 
 
-@dataclass(frozen=True, eq=False)
 class FlowOfSteps:
-    """The steps of one batch row and head, as the terms of a flow.
+    """The steps of one batch row and head of a calculation, as the terms of a flow.
 
-    Attributes:
-        listed: all of them.
-        head, heads: the number of the head, from 0, and that of all heads.
-        one_input: whether queries, keys and values come from one input.
-        projected: which of ``query`` and ``key`` the score's own projection has changed.
-        units: the name and the note of each step of the score's units.
-        settings: of the score and the normalizer, as `Settings.of_head` has them.
+    Args:
         colors: colour maps of matplotlib for steps, by `plain_name`.
     """
 
-    listed: Sequence[Step]
-    head: int
-    heads: int
-    one_input: bool
-    projected: Sequence[str]
-    units: Sequence[tuple[str, str]]
-    settings: Mapping[str, Any]
-    colors: Mapping[str, str | None]
-
-    @cached_property
-    def steps(self) -> dict[str, Step]:
-        """The steps by `plain_name`."""
-        return {plain_name(step.name): step for step in self.listed}
+    def __init__(self, calculation: "Explanation", batch: int, head: int, colors: Mapping[str, str | None]):
+        if calculation.one_input and calculation.key_labels is None:
+            # One name for a row that asks and is looked at.
+            calculation = calculation.labelled(None, [f"x{row}" for row in range(calculation.key.shape[-2])])
+        listed = calculation.matrix_steps(batch=batch, head=head)
+        self.steps: dict[str, Step] = {plain_name(step.name): step for step in listed}
+        self.head, self.heads, self.colors = head, calculation.slices[-1][1] + 1, colors
+        self.one_input, self.projected = calculation.one_input, calculation.projected
+        self.units = [] if calculation.units is None else calculation.units.steps
+        self.settings: Mapping[str, Any] = (
+            {} if calculation.settings is None else calculation.settings.of_head(batch, head)
+        )
+        self.score: str = self.settings.get("score", "")
 
     @cached_property
     def names(self) -> tuple[str, str]:
         """The names of the traced query and of its key."""
         query, key = self.traced
         return visible_token(self.steps["query"].row_labels[query]), visible_token(self.steps["key"].row_labels[key])
-
-    @property
-    def score(self) -> str:
-        """The name of the score's class."""
-        return self.settings.get("score", "")
 
     @cached_property
     def traced(self) -> _Traced:
@@ -181,8 +175,7 @@ class FlowOfSteps:
         size = columns // self.heads
         own = slice(self.head * size, (self.head + 1) * size)
         part = replace(step, matrix=step.matrix[:, own], column_labels=step.column_labels[own])
-        named = f"column {own.start}" if size == 1 else f"columns {own.start}–{own.stop - 1}"
-        return self._panel(part, note=f"{named} of {columns}: head {self.head}")
+        return self._panel(part, note=f"of head {self.head}")
 
     def _scores(self) -> list[Term]:
         """Returns the terms from the comparison to the weights."""
@@ -209,7 +202,8 @@ class FlowOfSteps:
         query, key = self.traced
         keys, sign = len(self.steps["key"].row_labels), self._comparison()
         own = slice(query * keys, (query + 1) * keys)
-        for name, note in self.units:
+        for unit in self.units:
+            name, note = unit.name, unit.note
             step = self.steps[plain_name(name)]
             function, _, rest = note.partition(" of each ")
             sign = function.lower() if rest else sign
@@ -252,7 +246,7 @@ class FlowOfSteps:
         if "decoder output" in steps:
             terms.append(Term("with the state", self._panel(steps["state and context"]), query))
             turned = steps["w decoder"].transposed()
-            terms.append(Term("×", self._panel(turned, "W_decoderᵀ", "a column for each unit of the tanh layer")))
+            terms.append(Term("×", self._panel(turned, "W_decoderᵀ", "of the tanh layer")))
             terms.append(Term("tanh", self._panel(steps["decoder output"]), query))
         return terms
 
@@ -271,7 +265,7 @@ class FlowOfSteps:
         texts = cell_texts(weights.double().numpy())[query], [line[0] for line in cell_texts(value.numpy())]
         if value.shape[1] and torch.allclose(row @ value, output[query], rtol=1e-4, atol=1e-6):
             total = _number(output[query, 0].item())
-            yield f"output of {asks}, column 0 = {_products(*texts)} = {total}: weights × column 0 of value"
+            yield f"output of {asks}, first number = {_products(*texts)} = {total}: weights × first column of value"
 
     def _worked(self, shares: bool) -> str:
         """Returns the score and the weight of the traced pair, operation by operation."""
@@ -286,7 +280,7 @@ class FlowOfSteps:
         elif self.score == "Location" and "score weight" in steps:
             pair, factors = f"{asks} · row {key} of W", (steps["query"][query], steps["score weight"][key])
         elif "unit weights" in steps and self.units:
-            last = steps[plain_name(self.units[-1][0])]
+            last = steps[plain_name(self.units[-1].name)]
             factors = last[query * len(steps["key"]) + key], steps["unit weights"][0]
         elif self.score in ("Cosine", "Distance"):
             pair = comparison.replace("query", asks).replace("key", looked_at)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -54,6 +55,16 @@ class Step:
 def plain_name(name: str) -> str:
     """Returns a step's name without the differences between letters and between underscores, hyphens and spaces."""
     return name.strip().lower().replace("_", " ").replace("-", " ")
+
+
+def scale_note(scores: Tensor, scaled: Tensor) -> str:
+    """Returns the note of the scaled scores, with the scale if it is one number for all pairs."""
+    if not scores.numel():
+        return "scores × scale"
+    raw, scaled = (tensor.detach().double().flatten() for tensor in (scores, scaled))
+    largest = raw.abs().argmax()
+    factor = scaled[largest] / raw[largest]
+    return f"scores × {factor.item():.4g}" if torch.allclose(raw * factor, scaled) else "scores × scale"
 
 
 def step_figure(

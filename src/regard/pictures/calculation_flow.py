@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from regard.palette import ACCENT, HEAD_HUES, INK, MUTED
 from regard.pictures.calculation import Panel, panel_colors
+from regard.pictures.caption import Caption, Heading
 from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import color_map, draw_cells, draw_lines, form_note, forms_of, write_labels, write_numbers
-from regard.pictures.numbers import Matrix, as_array, number_texts, short_number
+from regard.pictures.numbers import MOST_SHOWN, as_array, cell_texts, short_number, shown_indices
 from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
@@ -21,21 +21,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-MOST_SHOWN = 8
-"""The most rows and columns of a matrix that are drawn."""
+MARGIN, GAP, STEP, SIGN_GAP, ARROW, TURN = 0.15, 0.18, 0.28, 0.08, 0.25, 0.14  # inches, as all lengths below
+LEAST_CELL, CELL_HEIGHT, WIDEST_LABEL, LEAST_TITLE, NAME_HEIGHT = 0.4, 0.21, 0.66, 1.9, 0.2
+WIDEST_LINE = 5.0
+"""The width up to which a matrix after the scores stands right of the one that it is multiplied with, or equals."""
 
-MARGIN, GAP, SIGN_GAP, ARROW = 0.2, 0.3, 0.09, 0.34  # inches, as all lengths below
-LEAST_CELL, CELL_HEIGHT, WIDEST_LABEL = 0.42, 0.25, 0.66
-LEAST_TITLE = 1.15
-BAR = 1.5, 0.11
-SLIDE = 13.3, 7.5
-LETTERS, SIGN_LETTERS = 9.5, 15.0
+BAR = 1.0, 0.11
+SLIDE, PAPER = (13.3, 7.5), 9.5
+LEAST_SCALE, TEXT_HEIGHT = 0.5, 1.25
+"""The smallest letters of a narrow picture, and about the height of the text above and below the matrices."""
+
+LETTERS, SIGN_LETTERS, NAME, NOTE = 9.5, 14.0, 11.5, 8.5
 ARROW_STYLE = {"arrowstyle": "-|>", "color": MUTED, "linewidth": 0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
-NAME, NOTE, SENTENCE_SIZE = 12.0, 9.0, 13.0
 LOOKED_AT = HEAD_HUES[2]
-PLAIN_SIGNS = "×=·"
-"""The last letters of operations that are written without an arrow."""
-
 LONGEST_NAME = 14
 
 
@@ -57,8 +55,7 @@ class Term(NamedTuple):
     outlined: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True)
-class Flow:
+class Flow(NamedTuple):
     """A calculation to draw.
 
     Attributes:
@@ -80,90 +77,84 @@ class Flow:
 
 @dataclass(eq=False)
 class _Box:
-    """A matrix on the sheet, and the inches that it needs around the centre of its cells."""
+    """A matrix on the sheet, with what it needs left of its cells and above them; ``texts`` have their distances from
+    the upper left cell."""
 
     term: Term
     axes: Axes
     image: AxesImage
-    titles: list[Any]
+    texts: list[tuple[Any, float, float]]
+    sign: Any
     cells: tuple[float, float]
-    labels: tuple[float, float]
-    title: tuple[float, float]
-    sign: Any = None
+    side: float
+    above: float
+    width: float
     left: float = 0.0
     middle: float = 0.0
-    corner: list[Any] = field(default_factory=list)
 
     @property
-    def width(self) -> float:
-        return max(self.labels[0] + self.cells[0], self.title[0])
-
-    @property
-    def sign_width(self) -> float:
-        """The width of the operation before the matrix, with the gaps at its sides."""
-        if not self.term.sign:
-            return 0.0
-        width = text_extent(self.sign)[0]
-        return width + 2 * SIGN_GAP if _is_plain(self.term.sign) else max(ARROW, width + 0.1) + 2 * SIGN_GAP
-
-    @property
-    def above(self) -> float:
-        return self.cells[1] / 2 + self.labels[1] + self.title[1]
-
-    @property
-    def below(self) -> float:
-        return self.cells[1] / 2
+    def x(self) -> float:
+        return self.left + self.side
 
     @property
     def right(self) -> float:
-        return self.left + self.labels[0] + self.cells[0]
+        return self.x + self.cells[0]
 
     @property
-    def end(self) -> float:
-        return self.left + self.width
+    def centre(self) -> float:
+        return self.x + self.cells[0] / 2
+
+    @property
+    def top(self) -> float:
+        return self.middle - self.cells[1] / 2
+
+    @property
+    def bottom(self) -> float:
+        return self.middle + self.cells[1] / 2
+
+    @property
+    def sign_width(self) -> float:
+        return text_extent(self.sign)[0] + 2 * SIGN_GAP if self.term.sign else 0.0
+
+
+_Line = list[_Box]
 
 
 def calculation_flow(flow: Flow, *, title: str | None = None, width: float | None = None) -> Figure:
-    """Draws a calculation from left to right: lanes to query, key and value, their comparison, weights and output.
+    """Draws a calculation from left to right: lanes to query, key and value; then scores to output in columns.
 
-    The lanes are stacked at the left. If the scores do not fit beside them, they follow below. Of more than eight rows
-    or columns the others are counted.
+    Of more than eight rows or columns the others are counted.
 
     Args:
         title: above the picture.
-        width: the inches that the picture should not exceed; no matrix is broken, however. None: the scores are beside
-            the lanes or below them, whichever is larger on a slide.
-
-    Returns:
-        A figure as large as its matrices need.
+        width: the inches that the picture should not exceed: its letters shrink to a half where it needs more. None: as
+            large as its matrices need, in the form that is largest on a slide.
     """
-    drawing = _Drawing(flow, "" if title is None else wrapped(title, 60))
-    drawing.arrange(width)
+    drawing = _Drawing(flow)
+    page = SLIDE if width is None else (width, PAPER)
+    sizes = {}
+    for stacked in (False, True):
+        for limit in drawing.limits:
+            across, down = drawing.arrange(stacked, limit)
+            fit = min(page[0] / across, page[1] / (down + TEXT_HEIGHT))
+            sizes[stacked, limit] = fit if width is None else min(1.0, fit)
+    across, _ = drawing.arrange(*max(sizes, key=lambda form: sizes[form]))
+    drawing.draw(across, title or "", 1.0 if width is None else min(1.0, max(LEAST_SCALE, width / across)))
     return drawing.figure
 
 
-class _Positions(NamedTuple):
-    """Where scores and result lie beside the lanes: the centres of their first signs, and the ends of everything."""
-
-    first: float
-    middle: float
-    second: float
-    low: float
-    right: float
-    bottom: float
-
-
 class _Drawing:
-    """The sheet of a flow, with lengths in inches from its upper left corner."""
+    """The sheet of a flow, with lengths in inches from the upper left corner of its matrices."""
 
-    def __init__(self, flow: Flow, heading: str):
+    def __init__(self, flow: Flow):
         self.flow = flow
         terms = [term for line in (*flow.lanes, flow.scores, flow.result) for term in line]
-        panels = [term.panel for term in terms]
-        labels = [label for panel in panels for label in (*(panel.row_labels or ()), *(panel.column_labels or ()))]
+        labels = [
+            label for term in terms for label in (*(term.panel.row_labels or ()), *(term.panel.column_labels or ()))
+        ]
         self.lettering = Lettering(
             [
-                *(heading, flow.asks, flow.looked_at, *flow.sentences, "asks ↓ looked at → … ⋯"),
+                *(flow.asks, flow.looked_at, *flow.sentences, "asks ↓ looked at → … ⋯"),
                 *(visible_token(label, LONGEST_NAME) for label in labels),
                 *(text for term in terms for text in (term.sign, term.panel.name, term.panel.note or "")),
             ]
@@ -171,26 +162,42 @@ class _Drawing:
         self.figure = new_sheet(1.0, 1.0)
         self.canvas = self.figure.add_axes((0, 0, 1, 1), label="operations")
         self.canvas.set_axis_off()
-        self.heading = self._text(heading, 13)
         boxes: dict[int, _Box] = {}
         for term in terms:
             if id(term.panel) not in boxes:
                 boxes[id(term.panel)] = self._box(term)
-        self.lanes = [[boxes[id(term.panel)] for term in lane] for lane in flow.lanes]
-        self.scores, self.result = ([boxes[id(term.panel)] for term in line] for line in (flow.scores, flow.result))
         self.boxes = list(boxes.values())
+        lanes = [[boxes[id(term.panel)] for term in lane] for lane in flow.lanes]
+        self.ends = [lane[-1] for lane in lanes]
+        self.lanes = list({id(lane[-1]): lane for lane in lanes}.values())
+        first = [lane[0] for lane in self.lanes if len(lane) > 1]
+        self.shared = [box for box in dict.fromkeys(first) if first.count(box) > 1]
+        scores, result = ([boxes[id(term.panel)] for term in line] for line in (flow.scores, flow.result))
+        self.weights, self.nodes = scores[-1], (scores[0], result[0])
+        for box in self.nodes:
+            frame = {"boxstyle": "round,pad=0.3", "facecolor": "white", "edgecolor": MUTED}
+            box.sign.set(fontsize=LETTERS, va="center", bbox=frame)
+        self.lines: list[_Line] = []
+        for box in (*scores, *result):
+            joined = self.lines and box not in self.nodes and box.term.sign[-1] in "×="
+            if joined and _width(self.lines[-1]) + box.sign_width + box.width < WIDEST_LINE:
+                self.lines[-1].append(box)
+            else:
+                self.lines.append([box])
+        spans = [self.lines[i:j] for i in range(len(self.lines)) for j in range(i + 1, len(self.lines) + 1)]
+        widest = max(_height([line], STEP) for line in self.lines)
+        self.limits = sorted({round(_height(span, STEP), 4) for span in spans if _height(span, STEP) >= widest})
+        """The heights of columns that may be filled with the lines after the lanes."""
 
     def _text(self, text: str, size: float, **style: Any) -> Any:
-        artist = self.canvas.text(0, 0, "", fontsize=size, va="top", **{"color": INK, **style})
+        artist = self.canvas.text(0, 0, "", fontsize=size, **{"color": INK, "va": "baseline", **style})
         return self.lettering.letter(artist, text)
 
     def _box(self, term: Term) -> _Box:
         """Draws the cells of a matrix; where they lie is decided by `arrange`."""
         panel, whole = term.panel, as_array(f"the matrix of {term.panel.name!r}", term.panel.matrix, 2)
-        rows, columns = (
-            shown_indices(size, traced)
-            for size, traced in zip(whole.shape, ((term.asks, term.looked_at), (term.column,)), strict=True)
-        )
+        rows = shown_indices(whole.shape[0], (term.asks, term.looked_at))
+        columns = shown_indices(whole.shape[1], (term.column,))
         # What stands for the rows and columns that are left out is blank.
         drawn_texts, texts = cell_texts(whole), [["⋯"] * len(columns) for _ in rows]
         matrix = np.zeros((len(rows), len(columns)))
@@ -198,211 +205,202 @@ class _Drawing:
             for number, column in enumerate(columns):
                 if row is not None and column is not None:
                     texts[line][number], matrix[line, number] = drawn_texts[row][column], whole[row, column]
+        has_pairs, has_words = term.column is not None, (term.asks, term.looked_at) != (None, None)
         names = (
-            _folded(panel.row_labels, rows, whole.shape[0], " "),
-            _folded(panel.column_labels, columns, whole.shape[1], "\n"),
+            _folded(panel.row_labels, rows, whole.shape[0], " ", has_words),
+            _folded(panel.column_labels, columns, whole.shape[1], "\n", has_pairs),
         )
         axes = self.figure.add_axes((0, 0, 1, 1), label=panel.name)
         image = draw_cells(axes, matrix, **panel_colors(panel, whole, signed=True))
-        probe = axes.text(0, 0, max((text for line in texts for text in line), key=len), fontsize=LETTERS)
-        cell = max(LEAST_CELL, text_extent(probe)[0] + 0.08)
-        probe.remove()
-        drawn = [self.lettering.letter(axes.text(0, 0, "", fontsize=LETTERS), name) for name in names[1]]
-        widest = max((text_extent(name)[0] + 0.08 for name in drawn), default=0.0)
-        for name in drawn:
-            name.remove()
+        longest = self._text(max((text for line in texts for text in line), key=len), LETTERS)
+        cell = max(LEAST_CELL, text_extent(longest)[0] + 0.06)
+        widest = max((text_extent(self.lettering.letter(longest, name))[0] + 0.08 for name in names[1]), default=0.0)
+        longest.remove()
         cell = max(cell, widest) if widest <= WIDEST_LABEL else cell
-        labels = write_labels(axes, self.lettering, *names, LETTERS, (1, 1), cell - 0.02)
+        side, above = (each + 0.07 if each else 0.0 for each in write_labels(
+            axes, self.lettering, *names, LETTERS, (1, 1), cell - 0.02
+        ))  # fmt: skip
         draw_lines(axes, *matrix.shape, color="#ffffff" if panel.kind != "weights" else "#c3c8d0", width=0.8)
         write_numbers(axes, image, texts, LETTERS)
-        traced = [None if each is None else rows.index(each) for each in (term.asks, term.looked_at)]
-        column = None if term.column is None else columns.index(term.column)
-        self._trace(axes, term, traced, column, matrix.shape)
-        width = len(columns) * cell
-        has_pairs = term.column is not None
-        corner = [self._text(text, NOTE, color=MUTED) for text in ("asks ↓", "looked at →")] if has_pairs else []
-        side, top = labels[0] + 0.08, labels[1] + 0.08 + (0.17 if has_pairs else 0.0)
+        width, above = len(columns) * cell, above + 0.04 if above else 0.06
+        _trace(axes, term, rows, columns)
+        drawn: list[tuple[Any, float, float]] = []
         if has_pairs:
-            side = max(side, text_extent(corner[0])[0] + 0.08)
-        letters = max(LEAST_TITLE, side + width) / 0.07
-        titles = [
-            self._text(panel.name, NAME),
-            self._text(wrapped(panel.note or "", max(12, int(letters))), NOTE, color=MUTED, linespacing=1.15),
-        ]
-        extents = [text_extent(each) if each.get_text() else (0.0, 0.0) for each in titles]
-        hang = [text_extent(corner[1])[0] + side] if corner else []
-        title = max(*(extent[0] for extent in extents), *hang), 0.23 + (extents[1][1] + 0.05 if panel.note else 0.0)
-        sign = self._text(
-            term.sign, SIGN_LETTERS if _is_plain(term.sign) else LETTERS + 1, ha="center", linespacing=1.1
-        )
-        return _Box(
-            term, axes, image, titles, (width, len(rows) * CELL_HEIGHT), (side, top), title, sign, corner=corner
-        )
-
-    def arrange(self, page: float | None) -> None:
-        """Decides where everything lies, draws the operations, and makes the sheet as large as that."""
-        top = MARGIN + (text_extent(self.heading)[1] + 0.15 if self.heading.get_text() else 0.0)
-        right, bottom = self._put_lanes(top, page)
-        self.nodes = [text_extent(_boxed(line[0].sign))[0] + 0.16 for line in (self.scores, self.result)]
-        at_side = self._positions(right, top)
-        below = max(right, *(node + ARROW + _line_width(line) + MARGIN for line, node in self._lines_after_lanes()))
-        length = bottom + sum(GAP + _above(line) + _below(line) for line, _ in self._lines_after_lanes())
-        if page is None:
-            # What is larger on a slide.
-            is_wide = _scale(at_side.right, at_side.bottom) >= _scale(below, length)
+            asks, looked_at = (self._text(text, NOTE, color=MUTED) for text in ("asks ↓", "looked at →"))
+            asks.set_ha("right")
+            side = max(side, text_extent(asks)[0] + 0.06)
+            drawn = [(asks, -0.06, -0.08), (looked_at, width + 0.08, -0.08)]
+        name, note = self._text(panel.name, NAME), self._text(panel.note or "", NOTE, color=MUTED)
+        named, noted = text_extent(name)[0], text_extent(note)[0] if panel.note else 0.0
+        room = max(LEAST_TITLE, side + width)
+        if panel.note and named + 0.1 + noted > room:
+            self.lettering.letter(note, wrapped(panel.note, max(16, int(len(panel.note) * room / noted))))
+            note.set(va="bottom", linespacing=1.1)
+            drawn.append((note, -side, -above))
+            title, lower = max(named, text_extent(note)[0]), text_extent(note)[1] + 0.05
         else:
-            is_wide = at_side.right + MARGIN <= page
-        if is_wide:
-            self._draw_beside(at_side, right)
-            right, bottom = at_side.right, max(bottom, at_side.bottom)
-        else:
-            right, bottom = self._draw_below(right, bottom, below + 0.01 if page is None else page - MARGIN)
-        shared = self._shared()
-        for line in (*self.lanes, self.scores, self.result):
-            for before, box in pairwise(line):
-                if box.middle == before.middle and before not in shared:
-                    self._sign(box)
-        for lane in {id(lane[-1]): lane for lane in self.lanes}.values():
-            if lane[0].term.sign:
-                self._sign(lane[0])
-        self._finish(right, bottom)
+            drawn.append((note, named + 0.1 - side, -above))
+            title, lower = named + noted + 0.1, 0.0
+        drawn.append((name, -side, -above - lower))
+        widths = (side + width + (text_extent(drawn[1][0])[0] + 0.08 if has_pairs else 0.0), title)
+        size = SIGN_LETTERS if term.sign in ("×", "=") else LETTERS
+        sign = self._text(term.sign, size, ha="center", va="center", linespacing=1.1)
+        cells = width, len(rows) * CELL_HEIGHT
+        return _Box(term, axes, image, drawn, sign, cells, side, above + lower + NAME_HEIGHT, max(widths))
 
-    def _lines_after_lanes(self) -> list[tuple[list[_Box], float]]:
-        return list(zip((self.scores, self.result), self.nodes, strict=True))
+    def arrange(self, stacked: bool, limit: float) -> tuple[float, float]:
+        """Puts the lanes above each other and all that follows in columns at their right; returns the size.
 
-    def _positions(self, right: float, top: float) -> _Positions:
-        """Returns where the scores and the result lie, if they are beside the lanes."""
-        ends = [lane[-1] for lane in self.lanes]
-        nodes, weights = self.nodes, self.scores[-1]
-        first = right + 0.25 + nodes[0] / 2
-        middle = max((ends[0].middle + ends[1].middle) / 2, top + _above(self.scores))
-        end = first + nodes[0] / 2 + ARROW + _line_width(self.scores)
-        length = nodes[1] / 2 + ARROW + _line_width(self.result)
-        below_weights = end - weights.width + weights.labels[0] + weights.cells[0] / 2
-        second = max(first + nodes[0] / 2 + nodes[1] / 2 + 0.15, min(below_weights, end - length))
-        # Between the scores and the result, a line leads from the weights to their product with the values.
-        low = max(ends[2].middle, middle + _below(self.scores) + GAP + max(_above(self.result), 0.4))
-        return _Positions(first, middle, second, low, max(end, second + length), low + max(_below(self.result), 0.2))
-
-    def _draw_beside(self, at: _Positions, right: float) -> None:
-        """Draws scores and result beside the lanes, and the lines from the queries, the keys and the values to them."""
-        ends, weights = [lane[-1] for lane in self.lanes], self.scores[-1]
-        halves = [node / 2 for node in self.nodes]
-        _put_line(self.scores, at.first + halves[0] + ARROW, at.middle)
-        _put_line(self.result, at.second + halves[1] + ARROW, at.low)
-        for line, x, y, half in (
-            (self.scores, at.first, at.middle, halves[0]), (self.result, at.second, at.low, halves[1])
-        ):  # fmt: skip
-            self._write(line[0].sign, x, y)
-            self._line((x + half, y), (line[0].left - 0.04, y))
-        edges = [text_extent(line[0].sign)[1] / 2 + 0.08 for line in (self.scores, self.result)]
-        for end in dict.fromkeys(ends[:2]):
-            if abs(end.middle - at.middle) < edges[0]:
-                self._line((end.right, at.middle), (at.first - halves[0], at.middle))
-            else:
-                edge = at.middle + (edges[0] if end.middle > at.middle else -edges[0])
-                self._line((end.right, end.middle), (at.first, end.middle), (at.first, edge))
-        source = ends[2].middle + (0.09 if ends[2] in ends[:2] else 0.0)
-        turn = right + 0.12
-        bend = [] if abs(source - at.low) < 0.02 else [(turn, source), (turn, at.low)]
-        self._line((ends[2].right, source), *bend, (at.second - halves[1], at.low))
-        down = weights.left + weights.labels[0] + weights.cells[0] / 2
-        bus = at.middle + weights.below + 0.16
-        bend = [] if abs(down - at.second) < 0.02 else [(down, bus), (at.second, bus)]
-        self._line((down, at.middle + weights.below), *bend, (at.second, at.low - edges[1]))
-
-    def _draw_below(self, right: float, bottom: float, end: float) -> tuple[float, float]:
-        """Draws scores and result in lines below the lanes; returns the right and the lower end of everything."""
-        rows: list[list[_Box]] = [[]]
-        x = MARGIN
-        for line, node in self._lines_after_lanes():
-            for number, box in enumerate(line):
-                before = box.sign_width if number else node + ARROW
-                gap = GAP if rows[-1] and not number else 0.0
-                if rows[-1] and x + gap + before + box.width > end:
-                    rows.append([])
-                    x, gap = MARGIN, 0.0
-                box.left = x + gap + before
-                x = box.end
-                rows[-1].append(box)
-        nodes = dict(zip((self.scores[0], self.result[0]), self.nodes, strict=True))
-        for row in rows:
-            middle = bottom + GAP + _above(row)
-            for box in row:
-                box.middle = middle
-                if box in nodes:
-                    start = box.left - ARROW
-                    self._write(box.sign, start - nodes[box] / 2, middle)
-                    self._line((start, middle), (box.left - 0.04, middle))
-                elif box is row[0]:
-                    self._sign(box)
-            bottom, right = middle + _below(row), max(right, row[-1].end)
-        return right, bottom
-
-    def _shared(self) -> list[_Box]:
-        """Returns the matrices with which more than one lane begins."""
-        lanes = list({id(lane[-1]): lane for lane in self.lanes}.values())
-        first = [lane[0] for lane in lanes if len(lane) > 1]
-        return [box for box in dict.fromkeys(first) if first.count(box) > 1]
-
-    def _put_lanes(self, top: float, page: float | None) -> tuple[float, float]:
-        """Arranges the lanes below each other, right of the input that they share, or below it where a page is narrow.
-
-        Returns their right and lower ends.
+        An input that lanes share is above them if ``stacked``, else at their left; a column is at most ``limit`` high.
         """
-        lanes = list({id(lane[-1]): lane for lane in self.lanes}.values())
-        shared = self._shared()
-        widths = [_line_width(lane) for lane in lanes]
-        is_narrow = bool(shared) and page is not None and 2 * MARGIN + max(widths) + 0.2 > page
-        left = MARGIN + (0.3 if is_narrow else max((box.width + 0.2 for box in shared), default=0.0))
-        bottom, right, placed = top - GAP, 0.0, set[_Box]()
-        for lane in lanes:
-            source = lane[0] if lane[0] in shared else None
-            if is_narrow and source is not None and source not in placed:
-                _put_line([source], MARGIN, bottom + GAP + source.above)
-                placed.add(source)
-                bottom, right = source.middle + source.below, max(right, source.end)
-            own = lane if source is None else lane[1:]
-            middle = bottom + GAP + _above(own)
-            start = left if source is not None else MARGIN
-            _put_line(own, start + own[0].sign_width, middle)
-            bottom, right = middle + _below(own), max(right, own[-1].end)
-        if not is_narrow:
-            # The last matrices of all lanes are above each other.
-            for lane in lanes:
-                lane[-1].left += right - lane[-1].end
-        for box in shared:
-            own = [lane[1] for lane in lanes if lane[0] is box]
-            if is_narrow:
-                turn, start = MARGIN + 0.1, box.left + box.labels[0] + 0.1
-                bend = box.middle + box.below + 0.1
-                path = [(start, box.middle + box.below), (start, bend), (turn, bend)]
+        lanes = [lane[1:] if lane[0] in self.shared else lane for lane in self.lanes]
+        lines = list(lanes)
+        for box in self.shared:
+            if stacked:
+                lines.insert(lines.index(next(lane[1:] for lane in self.lanes if lane[0] is box)), [box])
+        self.columns: list[list[_Line]] = [[]]
+        for line in self.lines:
+            if self.columns[-1] and _height([*self.columns[-1], line], STEP) > limit + 1e-3:
+                self.columns.append([])
+            self.columns[-1].append(line)
+        stacks = [(lines, GAP), *((column, STEP) for column in self.columns)]
+        self.height = max(_height(*stack) for stack in stacks)
+        for column, gap in stacks:
+            more = min(0.4, (self.height - _height(column, gap)) / max(1, len(column) - 1)) if column[1:] else 0.0
+            y = (self.height - _height(column, gap) - more * (len(column) - 1)) / 2
+            for line in column:
+                for box in line:
+                    box.middle = y + _above(line)
+                y = line[0].middle + _below(line) + gap + more
+        indent = 0.28 if stacked else max((box.width + 0.22 for box in self.shared), default=0.0)
+        for box in self.shared:
+            box.left = 0.0
+            own = [lane[1].middle for lane in self.lanes if lane[0] is box]
+            box.middle = box.middle if stacked else (own[0] + own[-1]) / 2
+        for lane, line in zip(self.lanes, lanes, strict=True):
+            _put(line, (indent if lane[0] in self.shared else 0.0) + line[0].sign_width)
+        last = max(end.x for end in self.ends)
+        for end in self.ends:
+            end.left = last - end.side
+        self.lane_end = right = max(line[-1].right if line[0] not in self.shared else 0.0 for line in lines)
+        self.turns: list[float] = []
+        for number, column in enumerate(self.columns):
+            self.turns.append(right + TURN)
+            gutter = max(
+                text_extent(line[0].sign)[0] + 0.2 + ARROW if line[0] in self.nodes else 0.0 for line in column
+            )
+            if number and column[0][0] not in self.nodes:
+                gutter = max(gutter, column[0][0].sign_width + 0.1)
+            side = max(line[0].side for line in column)
+            for line in column:
+                _put(line, right + TURN + gutter + side - line[0].side)
+            right = max(line[-1].left + line[-1].width for line in column)
+        is_below = not any(line[0] is self.nodes[1] for line in self.columns[0])
+        self.bus = self.height + 0.1 if is_below else 0.0
+        return max(right, *(box.left + box.width for box in self.boxes)) + 2 * MARGIN, max(self.height, self.bus)
+
+    def draw(self, across: float, title: str, scale: float) -> None:
+        """Draws operations and texts, and makes the sheet as large as that, times a scale."""
+        self._connect_lanes()
+        chain = [line for column in self.columns for line in column]
+        for number, line in enumerate(chain):
+            for box in line[1:]:
+                box.sign.set_position((box.left - box.sign_width / 2, box.middle))
+            self._connect(line[0], chain[number - 1][-1] if number else None)
+        headline, *sums = self.flow.sentences
+        lettering = Lettering([title, *self.flow.sentences])
+        heading, foot = (
+            Heading(self.figure, lettering, caption, across - 2 * MARGIN)
+            for caption in (Caption(title, headline), Caption(shares="\n".join(sums)))
+        )
+        across = max(across, *(part.width + 2 * MARGIN for part in (heading, foot)))
+        start, top = max(self.height, self.bus) + 0.15, heading.height + MARGIN + 0.06
+        end = self._keys(start + foot.height + 0.06, across - 2 * MARGIN) + MARGIN
+        self.figure.set_size_inches(across, top + end)
+        self.canvas.set(xlim=(-MARGIN, across - MARGIN), ylim=(end, -top))
+        heading.draw_at(MARGIN, MARGIN)
+        foot.draw_at(MARGIN, top + start)
+        for box in self.boxes:
+            set_position(box.axes, MARGIN + box.x, end - box.bottom, *box.cells)
+            for artist, x, y in box.texts:
+                artist.set_position((box.x + x, box.top + y))
+        if scale < 1.0:
+            self.figure.set_size_inches(scale * across, scale * (top + end))
+            for axes in self.figure.axes:
+                axes.tick_params(labelsize=scale * LETTERS, pad=3 * scale)
+            for text in (*self.figure.texts, *(text for axes in self.figure.axes for text in axes.texts)):
+                text.set_fontsize(scale * float(text.get_fontsize()))
+
+    def _connect_lanes(self) -> None:
+        """Draws the operations of the lanes, and lines from the inputs that they share."""
+        for lane in self.lanes:
+            for box in lane:
+                box.sign.set_position((box.left - box.sign_width / 2, box.middle))
+        for box in self.shared:
+            own = [lane[1] for lane in self.lanes if lane[0] is box]
+            turn = min(each.left - each.sign_width for each in own) - 0.08
+            if box.right > turn:
+                down = box.x + 0.06, box.bottom + 0.08
+                path = [(down[0], box.bottom), down, (turn, down[1])]
             else:
-                _put_line([box], MARGIN, (own[0].middle + own[-1].middle) / 2)
-                turn = box.end + 0.1
                 path = [(box.right, box.middle), (turn, box.middle)]
             for each in own:
-                self._line(*path, (turn, each.middle), (turn + 0.1, each.middle), arrow=False)
-                self._write(each.sign, turn + 0.1 + each.sign_width / 2, each.middle)
-        return right, bottom
+                self._path(*path, (turn, each.middle), (each.left - each.sign_width + 0.04, each.middle), arrow=False)
 
-    def _sign(self, box: _Box) -> None:
-        """Draws the operation before a matrix."""
-        middle, end = box.middle, box.left - SIGN_GAP
-        start = box.left - box.sign_width + SIGN_GAP
-        if _is_plain(box.term.sign):
-            self._write(box.sign, (start + end) / 2, middle)
+    def _connect(self, box: _Box, before: _Box | None) -> None:
+        """Draws the operation that leads to the first matrix of a line, and the lines that lead to the operation."""
+        middle, end = box.middle, box.left - 0.04
+        column = next(k for k, column in enumerate(self.columns) if any(line[0] is box for line in column))
+        is_top, turn = self.columns[column][0][0] is box, self.turns[column]
+        if box not in self.nodes:
+            assert before is not None, "the first matrix is compared"
+            if is_top:
+                box.sign.set_va("bottom")
+                box.sign.set_position(((turn + end) / 2, middle - 0.04))
+                self._path((before.right, before.middle), (turn, before.middle), (turn, middle), (end, middle))
+            else:
+                line = next(line for line in self.lines if before in line)
+                top, bend = box.top - box.above - 0.02, line[0].middle + _below(line) + 0.08
+                x = box.x + min(box.cells[0] / 2, 0.6)
+                start = x if before.x <= x <= before.right else before.centre
+                box.sign.set_ha("left")
+                box.sign.set_position((x + 0.09, (bend + top) / 2))
+                self._path((start, before.bottom), (start, bend), (x, bend), (x, top))
+            return
+        width, height = (each / 2 for each in text_extent(box.sign))
+        left, edge = end - ARROW - 2 * width - 0.12, height + 0.07
+        x = left + width + 0.06
+        box.sign.set_position((x, middle))
+        self._path((end - ARROW, middle), (end, middle))
+        if box is self.nodes[0]:
+            for source in dict.fromkeys(self.ends[:2]):
+                if abs(source.middle - middle) < edge:
+                    self._path((source.right, source.middle), (left, source.middle))
+                elif not self.bus and source.middle > self.nodes[1].middle - 0.3:
+                    # Its line goes around the product of the weights with the values.
+                    side = turn - 0.07
+                    self._path((source.right, source.middle), (side, source.middle), (side, middle), (left, middle))
+                else:
+                    side = edge if source.middle > middle else -edge
+                    self._path((source.right, source.middle), (x - 0.08, source.middle), (x - 0.08, middle + side))
+            return
+        source, weights = self.ends[2], self.weights
+        y = source.middle + (0.06 if source in self.ends[:2] else 0.0)
+        if self.bus:
+            side = self.turns[0] - 0.06
+            self._path((source.right, y), (side, y), (side, self.bus), (x, self.bus), (x, middle + edge))
         else:
-            box.sign.set_va("bottom")
-            self._write(box.sign, (start + end) / 2, middle - 0.05)
-            self._line((start, middle), (end + 0.04, middle))
+            side = self.turns[0]
+            bend = [] if abs(y - middle) < 0.02 else [(side, y), (side, middle)]
+            self._path((source.right, y), *bend, (left, middle))
+        if is_top:
+            bend = [] if abs(weights.middle - middle) < 0.02 else [(turn, weights.middle), (turn, middle)]
+            self._path((weights.right, weights.middle), *bend, (left, middle))
+        else:
+            start, bend = weights.x + 0.2, weights.bottom + 0.1
+            self._path((start, weights.bottom), (start, bend), (x + 0.08, bend), (x + 0.08, middle - edge))
 
-    def _write(self, artist: Any, x: float, y: float) -> None:
-        if artist.get_va() == "top":
-            artist.set_va("center")
-        artist.set_position((x, y))
-
-    def _line(self, *points: tuple[float, float], arrow: bool = True) -> None:
+    def _path(self, *points: tuple[float, float], arrow: bool = True) -> None:
         """Draws a line through points, with an arrow at its end."""
         x, y = zip(*points, strict=True)
         self.canvas.plot(x, y, color=MUTED, linewidth=1.0, solid_joinstyle="round", solid_capstyle="butt")
@@ -412,165 +410,89 @@ class _Drawing:
             back = (x1 - 0.05 * (x1 - x0) / size, y1 - 0.05 * (y1 - y0) / size)
             self.canvas.annotate("", (x1, y1), back, arrowprops=ARROW_STYLE)
 
-    def _finish(self, right: float, bottom: float) -> None:
-        """Writes titles and what is below the matrices, and sets the size of the sheet."""
-        for box in self.boxes:
-            self._title(box)
-        right = max(right, MARGIN + 5.0, MARGIN + text_extent(self.heading)[0])
-        y = bottom + 0.3
-        for number, sentence in enumerate(self.flow.sentences):
-            artist = self._text("", SENTENCE_SIZE if not number else LETTERS + 1, linespacing=1.35)
-            letters = max(24, int((right - MARGIN) / 0.06))
-            while text_extent(self.lettering.letter(artist, wrapped(sentence, letters, 12)))[0] > right - MARGIN:
-                letters -= 2
-            artist.set_position((MARGIN, y))
-            y += text_extent(artist)[1] + 0.1
-        bottom = self._keys(y + 0.08, right)
-        width, height = right + MARGIN, bottom + MARGIN
-        self.figure.set_size_inches(width, height)
-        self.canvas.set(xlim=(0, width), ylim=(height, 0))
-        self.heading.set_position((MARGIN, MARGIN))
-        for box in self.boxes:
-            left, top = box.left + box.labels[0], box.middle - box.cells[1] / 2
-            set_position(box.axes, left, height - top - box.cells[1], *box.cells)
-        for axes, (x, y, w, h) in self.bars:
-            set_position(axes, x, height - y - h, w, h)
-
-    def _title(self, box: _Box) -> None:
-        top = box.middle - box.above
-        box.titles[0].set_position((box.left, top))
-        box.titles[1].set_position((box.left, top + 0.23))
-        cells_top = box.middle - box.cells[1] / 2
-        for artist, x, y in zip(
-            box.corner,
-            (box.left + box.labels[0] - 0.06, box.left + box.labels[0]),
-            (cells_top - 0.16, cells_top - box.labels[1]),
-            strict=False,
-        ):
-            artist.set_position((x, y))
-        if box.corner:
-            box.corner[0].set_ha("right")
-
-    def _trace(
-        self, axes: Axes, term: Term, rows: Sequence[int | None], column: int | None, shape: tuple[int, ...]
-    ) -> None:
-        """Outlines the traced rows of a matrix, and colours their names."""
-        for row, color in zip(rows, (ACCENT, LOOKED_AT), strict=True):
-            if row is not None:
-                _outline(axes, (0, row), (shape[1], 1), color, 1.6)
-                for label in axes.get_yticklabels()[row : row + 1]:
-                    label.set_color(color)
-        if column is not None:
-            for label in axes.get_xticklabels()[column : column + 1]:
-                label.set_color(LOOKED_AT)
-            if rows[0] is not None:
-                _outline(axes, (column, rows[0]), (1, 1), LOOKED_AT, 2.4)
-        if term.outlined is not None and term.outlined[1] < MOST_SHOWN - 1:
-            first, last = term.outlined
-            _outline(axes, (first, 0), (last - first + 1, shape[0]), INK, 1.4)
-
     def _keys(self, top: float, right: float) -> float:
         """Draws what the colours mean, each once, from left to right; returns the lower end."""
-        self.bars: list[tuple[Axes, tuple[float, float, float, float]]] = []
-        weights = next(box for box in self.boxes if box.term.panel.kind == "weights")
-        ends = [short_number(end) for end in weights.image.get_clim()]
-        signed = any(box.image.get_cmap().name == "sign" for box in self.boxes)
-        entries = [
-            *([("sign", "numbers (darkest: the largest of each matrix)", ("−", "0", "+"))] if signed else []),
-            (weights.image.get_cmap().name, "attention weight", tuple(ends)),
-        ]
-        left, line = MARGIN, top
-        for colors, name, marks in entries:
-            label = self._text(name, NOTE, color=MUTED)
-            room = max(BAR[0], text_extent(label)[0])
-            if left > MARGIN and left + room > right:
-                left, line = MARGIN, line + 0.5
-            label.set_position((left, line))
-            axes = self.figure.add_axes((0, 0, 1, 1), label=f"key of {name}")
-            axes.imshow(np.linspace(0, 1, 128)[None], cmap=color_map(colors), aspect="auto", extent=(0, 1, 0, 1))
-            axes.set(yticks=[], xticks=np.linspace(0, 1, len(marks)).tolist(), xticklabels=marks)
-            axes.tick_params(length=0, labelsize=NOTE, pad=2)
-            for spine in axes.spines.values():
-                spine.set(color="#808080", linewidth=0.6)
-            self.bars.append((axes, (left, line + 0.15, *BAR)))
-            left += room + 0.35
-        notes = [(ACCENT, f"asks: {visible_token(self.flow.asks)}")]
-        notes += [(LOOKED_AT, f"looked at: {visible_token(self.flow.looked_at)}")]
+        low, high = (short_number(end) for end in self.weights.image.get_clim())
         matrices = [np.asarray(box.term.panel.matrix) for box in self.boxes]
         forms = form_note({form for each in matrices for form in forms_of(each)} - {"zero"})
-        for color, text in [*notes, *([(MUTED, forms)] if forms else [])]:
-            artist = self._text(text, LETTERS + 1 if color != MUTED else NOTE, color=color)
-            extent = text_extent(artist)[0]
-            if left > MARGIN and left + extent > right:
-                left, line = MARGIN, line + 0.5
-            artist.set_position((left, line + 0.12))
-            left += extent + 0.35
-        return line + 0.42
+        left, y = 0.0, top + 0.08
+        for before, colors, after, color in (
+            (f"asks: {visible_token(self.flow.asks)}", "", "", ACCENT),
+            (f"looked at: {visible_token(self.flow.looked_at)}", "", "", LOOKED_AT),
+            (f"attention weight  {low}", self.weights.image.get_cmap().name, high, MUTED),
+            ("numbers of each matrix  −max", "sign", "max", MUTED),
+            (forms, "", "", MUTED),
+        ):
+            if not before or (colors == "sign" and not any(b.image.get_cmap().name == "sign" for b in self.boxes)):
+                continue
+            texts = [self._text(text, NOTE, color=color, va="center") for text in (before, after)]
+            widths = [text_extent(text)[0] if text.get_text() else 0.0 for text in texts]
+            width = sum(widths) + (BAR[0] + 0.16 if colors else 0.0)
+            if left and left + width > right:
+                left, y = 0.0, y + 0.2
+            texts[0].set_position((left, y))
+            texts[1].set_position((left + width - widths[1], y))
+            if colors:
+                x = left + widths[0] + 0.08
+                box = (x, x + BAR[0], y + BAR[1] / 2, y - BAR[1] / 2)
+                self.canvas.imshow(np.linspace(0, 1, 128)[None], cmap=color_map(colors), aspect="auto", extent=box)
+            left += width + 0.3
+        return y + 0.08
 
 
-def shown_indices(size: int, traced: Sequence[int | None]) -> list[int | None]:
-    """Returns all rows or columns, or seven of many with the traced ones, and a None for the others."""
-    if size <= MOST_SHOWN:
-        return list(range(size))
-    first, late = MOST_SHOWN - 1, set[int]()
-    for _ in traced:
-        late = {index for index in traced if index is not None and index >= first}
-        first = MOST_SHOWN - 1 - len(late)
-    return [*range(first), None, *sorted(late)]
-
-
-def cell_texts(matrix: Matrix) -> list[list[str]]:
-    """Returns the numbers of a matrix with two decimals, or with more where all of them are small."""
-    largest = float(np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0))
-    decimals = next((count for count in (2, 3) if not largest or largest >= 10.0 ** (1 - count)), 4)
-    return number_texts(matrix, most_decimals=decimals)
-
-
-def _folded(labels: Sequence[str] | None, shown: Sequence[int | None], size: int, space: str) -> list[str]:
+def _folded(
+    labels: Sequence[str] | None, shown: Sequence[int | None], size: int, space: str, has_words: bool
+) -> list[str]:
+    """Returns the names of the rows or columns that are drawn; none if they only count them all from 0."""
+    if not labels or (not has_words and None not in shown and list(labels) == [str(k) for k in range(size)]):
+        return []
     more = f"… {size - len(shown) + 1:,}{space}more"
-    return [more if index is None else visible_token(labels[index], LONGEST_NAME) for index in shown] if labels else []
+    return [more if index is None else visible_token(labels[index], LONGEST_NAME) for index in shown]
 
 
-def _outline(axes: Axes, corner: tuple[int, int], size: tuple[int, int], color: str, width: float) -> None:
-    """Draws a frame around cells, from the column and the row of the first one."""
+def _trace(axes: Axes, term: Term, rows: Sequence[int | None], columns: Sequence[int | None]) -> None:
+    """Outlines the traced rows and the traced pair of a matrix, and colours their names."""
     from matplotlib.patches import Rectangle
 
-    column, row = corner
-    frame = Rectangle((column - 0.5, row - 0.5), *size, fill=False, edgecolor=color, linewidth=width, zorder=4)
-    axes.add_patch(frame).set_clip_on(False)
+    frames: list[tuple[int, int, int, int, str, float]] = []
+    for index, color in ((term.asks, ACCENT), (term.looked_at, LOOKED_AT)):
+        if index is not None:
+            row = rows.index(index)
+            frames.append((0, row, len(columns), 1, color, 1.6))
+            for label in axes.get_yticklabels()[row : row + 1]:
+                label.set_color(color)
+    if term.column is not None:
+        column = columns.index(term.column)
+        for label in axes.get_xticklabels()[column : column + 1]:
+            label.set_color(LOOKED_AT)
+        frames += [(column, rows.index(term.asks), 1, 1, LOOKED_AT, 2.4)] if term.asks is not None else []
+    if term.outlined is not None and term.outlined[1] < MOST_SHOWN - 1:
+        first, last = term.outlined
+        frames.append((first, 0, last - first + 1, len(rows), INK, 1.4))
+    for x, y, width, height, color, line in frames:
+        frame = Rectangle((x - 0.5, y - 0.5), width, height, fill=False, edgecolor=color, linewidth=line, zorder=4)
+        axes.add_patch(frame).set_clip_on(False)
 
 
-def _is_plain(sign: str) -> bool:
-    """Whether a sign stands alone between two matrices; every other operation is written above an arrow."""
-    return sign[-1:] in PLAIN_SIGNS
+def _above(line: _Line) -> float:
+    return max(box.above + box.cells[1] / 2 for box in line)
 
 
-def _boxed(sign: Any) -> Any:
-    """Gives an operation that joins two matrices its frame."""
-    sign.set(fontsize=LETTERS + 1, bbox={"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": MUTED})
-    return sign
+def _below(line: _Line) -> float:
+    return max(box.cells[1] / 2 for box in line)
 
 
-def _scale(width: float, height: float) -> float:
-    """Returns the size on a slide of a picture, of which the text below the matrices is not counted."""
-    return min(SLIDE[0] / width, SLIDE[1] / (height + 1.7))
+def _height(lines: Sequence[_Line], gap: float) -> float:
+    return sum(_above(line) + _below(line) for line in lines) + gap * (len(lines) - 1)
 
 
-def _above(line: Sequence[_Box]) -> float:
-    return max(box.above for box in line)
-
-
-def _below(line: Sequence[_Box]) -> float:
-    return max(box.below for box in line)
-
-
-def _line_width(line: Sequence[_Box]) -> float:
+def _width(line: _Line) -> float:
     """Returns the width of matrices with the operations between them, without the one before the first."""
     return sum(box.width + box.sign_width for box in line) - line[0].sign_width
 
 
-def _put_line(line: Sequence[_Box], left: float, middle: float) -> None:
+def _put(line: _Line, left: float) -> None:
     """Puts matrices beside each other, the first one at ``left``."""
     for number, box in enumerate(line):
-        box.left, box.middle = left + (box.sign_width if number else 0.0), middle
-        left = box.end
+        box.left = left + (box.sign_width if number else 0.0)
+        left = box.left + box.width

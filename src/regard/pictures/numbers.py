@@ -147,6 +147,28 @@ def signed_number(value: float, largest: float) -> str:
     return "0" if not value else text.replace("-", "\N{MINUS SIGN}")
 
 
+MOST_SHOWN = 8
+"""The most rows and columns of a matrix that a flow draws."""
+
+
+def shown_indices(size: int, traced: Sequence[int | None]) -> list[int | None]:
+    """Returns all rows or columns, or seven of many with the traced ones, and a None for the others."""
+    if size <= MOST_SHOWN:
+        return list(range(size))
+    first, late = MOST_SHOWN - 1, set[int]()
+    for _ in traced:
+        late = {index for index in traced if index is not None and index >= first}
+        first = MOST_SHOWN - 1 - len(late)
+    return [*range(first), None, *sorted(late)]
+
+
+def cell_texts(matrix: Matrix) -> list[list[str]]:
+    """Returns the numbers of a matrix with two decimals, or with more where all of them are small."""
+    largest = float(np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0))
+    decimals = next((count for count in (2, 3) if not largest or largest >= 10.0 ** (1 - count)), 4)
+    return number_texts(matrix, most_decimals=decimals)
+
+
 def short_weight(value: float) -> str:
     """Returns a weight in a sentence: two decimals, one digit of small ones, more of one that is nearly 1."""
     if not np.isfinite(value):
