@@ -205,7 +205,7 @@ def test_explain_writes_the_walk_of_the_chosen_head(call, tmp_path):
     assert f"walk: {path}" in err
     start = '<script type="application/json" id="input">'
     content = json.loads(path.read_text("utf-8").partition(start)[2].partition("</script>")[0])
-    assert content["options"]["view"] == "walk"
+    assert (content["options"]["view"], content["options"]["language"]) == ("walk", "zh")
     assert content["options"]["selection"]["steps"] == 1
     assert content["payload"]["title"] == "one two three"
     assert [steps["keys"] for steps in content["payload"]["steps"]] == [["one", "two", "three"]] * 2
