@@ -282,7 +282,7 @@ class _Drawing:
         last = max(end.x for end in self.ends)
         for end in self.ends:
             end.left = last - end.side
-        self.lane_end = right = max(line[-1].right if line[0] not in self.shared else 0.0 for line in lines)
+        right = max(line[-1].left + line[-1].width if line[0] not in self.shared else 0.0 for line in lines)
         self.turns: list[float] = []
         for number, column in enumerate(self.columns):
             self.turns.append(right + TURN)
