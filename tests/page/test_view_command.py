@@ -85,6 +85,14 @@ def test_hostile_text_stays_text(view):
     xml.etree.ElementTree.parse(path)
 
 
+def test_a_model_without_a_source_opens_on_its_clearest_head(view):
+    for options in ((), ("--steps",)):
+        path, code, _, error = view("language-bpe", SENTENCE, "a.html", *options)
+        assert code == 0, error
+        shown = json.loads(path.read_text().split('id="input">')[1].split("</script>")[0])
+        assert shown["options"]["selection"] == {}
+
+
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
