@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -169,7 +169,9 @@ def draw_row_bars(
     order = seen[np.argsort(-np.nan_to_num(np.abs(row[seen]), nan=-1.0), kind="stable")]
     signed = bool((row[seen] < 0).any())
     weights = [float(row[key]) for key in order[:NAMED_KEYS]]
-    bars = [(keys[key], INK, colors.to_rgba(row[key])) for key in order[:NAMED_KEYS].tolist()]
+    bars: list[tuple[str, str, Any]] = [
+        (keys[key], INK, colors.to_rgba(row[key])) for key in order[:NAMED_KEYS].tolist()
+    ]
     if len(order) > NAMED_KEYS and not signed:
         weights.append(float(row[order[NAMED_KEYS:]].sum()))
         bars.append((caption.say("others", count=len(order) - NAMED_KEYS), MUTED, MASKED_PAPER))

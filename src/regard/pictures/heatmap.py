@@ -366,7 +366,7 @@ def write_labels(
     axes.set_xticks(shown[1], [lettering.drawable(columns[column]) for column in shown[1]])
     on_top, at_left = axes.get_xticklabels(), axes.get_yticklabels()
     for labels, positions, one in zip((at_left, on_top), shown, bold, strict=True):
-        if one in positions:
+        if one is not None and one in positions:
             labels[positions.index(one)].set_fontweight("bold")
     for label in (*on_top, *at_left):
         lettering.letter(label)

@@ -103,7 +103,7 @@ def _image_of(axes: Axes, matrix: NDArray[Any], record: AttentionRecord, head: i
     """Draws a pooled map, hatched where no pair is visible; its scale ends as `scale_end` says."""
     extent = (0, len(record.keys), len(record.queries), 0)
     hidden = _hidden_bins(record, head, *matrix.shape)
-    draw_forms(axes, np.where(hidden, -np.inf, matrix), (*extent[:2], *extent[:1:-1]))
+    draw_forms(axes, np.where(hidden, -np.inf, matrix), (0, len(record.keys), 0, len(record.queries)))
     largest = float(np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0))
     high = scale_end(largest, 0 if record.signed else len(record.keys))
     return axes.imshow(
@@ -173,12 +173,12 @@ def _finding(shown: Shown) -> str:
     def names(position: int, axis: Axis) -> dict[str, str]:
         return {"text": f"“{visible_token(axis.labels[position], 16)}”", "number": f"{position:,}"}
 
-    numbers = {one: record.numbers_of_heads[one] for one in range(record.heads)}
+    number = record.numbers_of_heads[head or 0]
     for one in findings["spikes"]:
         if one["head"] == head:
             query, key = names(one["query"], record.queries), names(one["key"], record.keys)
             return say(
-                "found_spike", language, head=numbers[head], query=query["text"], row=query["number"],
+                "found_spike", language, head=number, query=query["text"], row=query["number"],
                 key=key["text"], column=key["number"], weight=percent(one["weight"], language),
             )  # fmt: skip
     for one in findings["diagonals"]:
@@ -186,10 +186,10 @@ def _finding(shown: Shown) -> str:
             named = {0: "found_own", -1: "found_previous", 1: "found_next"}
             name = named.get(one["offset"], "found_back" if one["offset"] < 0 else "found_ahead")
             share = percent(one["share"], language)
-            return say(name, language, head=numbers[head], distance=f"{abs(one['offset']):,}", share=share)
+            return say(name, language, head=number, distance=f"{abs(one['offset']):,}", share=share)
     for one in findings["sinks"]:
         if one["head"] == head:
             key = names(one["key"], record.keys)
             share = percent(one["share"], language)
-            return say("found_sink", language, head=numbers[head], key=key["text"], number=key["number"], share=share)
+            return say("found_sink", language, head=number, key=key["text"], number=key["number"], share=share)
     return say("long_nothing", language)

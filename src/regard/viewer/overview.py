@@ -63,7 +63,9 @@ def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> 
     sides = [_first_sides(source, heads, budget_bytes) for source in sources]
     pooled = [_pooled(source, *side) for source, side in zip(sources, sides, strict=True)]
     chances = [Chance(record) for record in records]
-    packed = [_packed_maps(*maps, *of) for maps, *of in zip(pooled, chances, records, strict=True)]
+    packed = [
+        _packed_maps(*maps, chance, record) for maps, chance, record in zip(pooled, chances, records, strict=True)
+    ]
     while sum(size for _, size in packed) > budget_bytes:
         large = [number for number, (mean, _) in enumerate(pooled) if min(mean.shape[1:]) >= 2 * COARSEST_SIDE]
         if not large:

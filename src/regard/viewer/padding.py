@@ -44,7 +44,7 @@ def shortened_steps(steps: StepsRecord, record: AttentionRecord) -> StepsRecord:
     queries, keys = slice(len(record.queries)), slice(len(record.keys))
     if (queries.stop, keys.stop) == (len(steps.query_labels), len(steps.key_labels)):
         return steps
-    rows = dict.fromkeys(("key", "value", "key_input", "value_input"), keys)
+    rows: dict[str, slice] = dict.fromkeys(("key", "value", "key_input", "value_input"), keys)
     rows |= dict.fromkeys(("query", "query_input", "output", *PAIR_STEPS), queries)
     matrices = {name: matrix[rows.get(name, slice(None))] for name, matrix in steps.matrices.items()}
     matrices |= {name: matrices[name][:, keys] for name in PAIR_STEPS if name in matrices}

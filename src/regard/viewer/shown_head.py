@@ -87,11 +87,11 @@ def shown_head(document: Document, view: str, layer: int | None, head: int | str
         cast(Literal["en", "zh"], language), even=_equal_shares(record, first),
     )  # fmt: skip
     joined = whole_words(record)
-    pair = [first.row, first.column]
+    row, column = first.row, first.column
     if joined is not record:
-        sides = zip((record.queries, record.keys), pair, strict=True)
-        pair = [None if position is None else word_at(axis, position) for axis, position in sides]
-    return Shown(joined, first.head, *pair, caption)
+        row = None if row is None else word_at(record.queries, row)
+        column = None if column is None else word_at(record.keys, column)
+    return Shown(joined, first.head, row, column, caption)
 
 
 def _equal_shares(record: AttentionRecord, first: Opening) -> tuple[float | None, float | None] | None:

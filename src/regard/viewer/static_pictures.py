@@ -16,6 +16,7 @@ from regard.records import Document, FrameAxis, GridAxis
 from regard.records.document import STEP_ORDER
 from regard.viewer.line_picture import line_picture
 from regard.viewer.map_pictures import grid_picture, long_picture
+from regard.viewer.opening import opening
 from regard.viewer.shown_head import MOST_TOKENS, Shown, check_length, head_text, shown_head
 from regard.viewer.words import say
 
@@ -135,9 +136,17 @@ def _long(shown: Shown) -> Figure:
     return long_picture(shown) if whole is None else _pattern(whole)
 
 
-def _steps(document: Document, layer: int, head: int | None) -> Figure:
-    """Draws every matrix of the first worked calculation, or of a record's head, with all its numbers."""
-    steps = document.steps[0] if document.steps else document.records[layer].worked(head or 0)
+def _steps(document: Document, layer: int | None, head: int | str | None) -> Figure:
+    """Draws every matrix of the first worked calculation, or of the head of `opening`, with all its numbers."""
+    if document.steps:
+        steps = document.steps[0]
+    else:
+        numbers = [number for number, one in enumerate(document.records) if one.worked and layer in (None, number)]
+        first = opening(document, numbers, head if isinstance(head, int) else None)
+        worked = None if first is None else document.records[first.record].worked
+        if first is None or worked is None:
+            raise ArgumentError(f"layer {layer} has no calculation that can be drawn")
+        steps = worked(first.head or 0)
     keyed: dict[str, Sequence[str]] = {"key": steps.key_labels, "value": steps.key_labels}
     panels = []
     for name, matrix in steps.matrices.items():

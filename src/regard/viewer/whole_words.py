@@ -73,7 +73,7 @@ def matrix_of(record: AttentionRecord, head: int | None) -> tuple[NDArray[np.flo
         return weights.mean(axis=0), np.zeros(weights.shape[1:], np.bool_)
     shown = np.broadcast_to(record.visible if record.visible.ndim == 2 else record.visible[heads], weights.shape)
     seeing = shown.any(axis=2).sum(axis=0)[:, None]
-    return np.where(shown, weights, 0.0).sum(axis=0) / np.maximum(seeing, 1), ~shown.any(axis=0)
+    return np.where(shown, weights, 0.0).sum(axis=0) / np.maximum(seeing, 1), np.logical_not(shown.any(axis=0))
 
 
 def visible_pairs(record: AttentionRecord) -> NDArray[np.bool_]:
