@@ -92,7 +92,7 @@ def as_caption(title: str | Caption | None, *notes: str) -> Caption:
     return caption._replace(note=" · ".join(filter(None, (caption.note, *notes))))
 
 
-UNBROKEN = str.maketrans({"\u2068": "\ue000", "\u2069": "\ue001", "\xa0": "\ue002"})
+UNBROKEN = str.maketrans({"\u2068": "\ue000", "\u2069": "\ue001", "\xa0": "\ue002", "\u2003": "\ue002"})
 """While a text is wrapped: the marks that keep the direction of a token to itself, and the space that is not broken."""
 
 
