@@ -1,5 +1,6 @@
 """Texts flow as they are read, a picture stands beside where a word looks, and grids are shown by their patches."""
 
+import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -61,15 +62,16 @@ def test_a_picture_stands_beside_where_a_word_looks(show):
         boxes = [tuple(float(one[name]) for name in ("x", "y", "width", "height")) for one in images]
         whole = sorted({box for box in boxes if box[2] == max(width for _, _, width, _ in boxes)})
         assert len(whole) == 2
-        narrow = whole[0][0] == whole[1][0]
-        assert narrow == (size[0] == 320)
+        narrow = size[0] == 320
         small = [box for box in boxes if box[2] < whole[0][2]]
         assert len(small) == 2 * 3  # a picture and a veil for each word
         if narrow:
             continue
         shown.page.mouse.move(2, 2)
         shown.settle()
-        offset = whole[1][0] - whole[0][0]
+        # On paper the pictures have another size, and the same gap.
+        gap = whole[1][0] - whole[0][0] - whole[0][2]
+        offset = 6 * shown.call("locate", {"side": "key", "column": 1})["width"] + gap
         for patch in (int(patches.argmax()), int(patches.argmin())):
             x, y = shown.middle({"side": "key", "column": 1 + patch})
             original, veiled = (np.array(shown.pixel(at, y), float) for at in (x - offset, x))
@@ -96,14 +98,12 @@ def test_generated_tokens_are_marked_apart_from_the_prompt(show):
     visible = np.tril(np.ones((4, 4), np.bool_))
     weights = documents.attention(2, 4, 4, visible=visible)
     shown = show(View(AttentionRecord("x", 0, "causal", axis, axis, weights.numpy(), visible), view="words"))
-    box = shown.call("locate", {"side": "query", "row": 2})
     shown.click(side="query", row=2)
     svg = shown.call("svg")
-    mark = next(
-        one for one in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text") if one.text == "written by the model"
-    )
-    left = box["x"] - shown.page.locator("canvas").bounding_box()["x"]
-    assert float(mark.get("x")) == pytest.approx(left - 1, abs=0.02)
+    left = {}
+    for one in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"):
+        left.setdefault(one.text, float(one.get("x")))
+    assert left["cat"] < left["written by the model"] < left["sat"]
     assert "what “\u2068sat\u2069” looks at" in svg
-    last = shown.call("locate", {"side": "query", "row": 3})["x"] - shown.page.locator("canvas").bounding_box()["x"]
-    assert f'<rect x="{last:.2f}'.rstrip("0").rstrip(".") in svg.split("url(#hatch)")[0]
+    hatched = [float(x) for x in re.findall(r'<rect x="([\d.]+)"[^>]*url\(#hatch\)', svg)]
+    assert any(left["sat"] < x < left["down"] for x in hatched)
