@@ -352,7 +352,7 @@ def test_the_walk_fetches_the_calculation_of_the_head_that_is_shown(open_tab, ru
         page.wait_for_timeout(300)
         tab.settle()
         check(other, 1, 0)
-        shadow(page, "[data-station=weights]").get_by_role("button").click()
+        shadow(page, ".strip [data-goes=weights]").click()
         before = shadow(page, "[data-station=weights] tbody").inner_text()
         page.get_by_label("Temperature").evaluate(
             "(one) => { one.value = 0.7; one.dispatchEvent(new Event('input', { bubbles: true })); }"

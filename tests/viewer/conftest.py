@@ -69,10 +69,10 @@ class Shown:
         self.settle()
 
     def station(self, name):
-        """The card of a station of the walk, opened by its line if it is folded."""
+        """The card of a station of the walk, opened by its entry of the strip."""
         card = self.page.locator(f".station[data-station={name}]")
-        if card.locator(".open").count() == 0:
-            card.get_by_role("button").click()
+        if card.count() == 0:
+            self.page.locator(f".strip [data-goes={name}]").click()
             self.settle()
         return card
 

@@ -108,5 +108,5 @@ def test_the_walk_through_weights_with_signs_says_no_percent(show):
     score = DeltaRule("dot", torch.full((1, 1, 3), 0.5))
     explanation = regard.explain(x, x, x, score=score, normalizer="identity", mask="causal")
     shown = show(View(explanation, rows=list("abc"), columns=list("abc"), view="walk"))
-    assert "The row has any sum" in shown.page.locator(".walk").first.text_content()
+    assert "The row has any sum" in shown.station("weights").text_content()
     assert "%" not in shown.page.locator(".walk").first.text_content()

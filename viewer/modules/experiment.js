@@ -2,7 +2,7 @@
 
 import { action, make } from "./elements.js";
 import { say } from "./language.js";
-import { exactPercent, strongest } from "./numbers.js";
+import { exactPercent, percent, printed, strongest } from "./numbers.js";
 import { normalizerName, plainNumber } from "./stations.js";
 import { shortText } from "./text.js";
 
@@ -40,10 +40,10 @@ export class Experiment {
       make("div", { class: "walk-row" }, this.title, this.columns, this.more));
   }
 
-  /** Brings it into sight. */
-  reach() {
-    this.element.scrollIntoView({ block: "nearest" });
-    this.element.querySelector("select")?.focus({ preventScroll: true });
+  /** Whether its settings are shown; opened, they are brought into sight. */
+  set isOpen(open) {
+    this.element.classList.toggle("opened-try", open);
+    if (open) this.element.scrollIntoView({ block: "nearest" });
   }
 
   /** A slider of powers of ten around the model's own setting. */
@@ -91,8 +91,9 @@ export class Experiment {
   /**
    * Shows the settings of a calculation, and the row of a pair.
    * @param {(side: "queries"|"keys", position: number) => string} tokenName a token in a sentence
+   * @param {any} [axis] the keys
    */
-  show(calculation, pair, tokenName) {
+  show(calculation, pair, tokenName, axis) {
     const { used, model } = calculation;
     const known = calculation.knows();
     this.normalizer.show(used.normalizer);
@@ -105,24 +106,26 @@ export class Experiment {
       known ? "" : say("walk_no_temperature", { name: normalizerName(model.normalizer) }), calculation.scales ? "" : say("walk_no_scale"), causal];
     this.note.textContent = notes.filter(Boolean).join(" ");
     this.restore.disabled = !calculation.isChanged;
-    this.showRow(calculation, pair, tokenName);
+    this.showRow(calculation, pair, tokenName, axis);
   }
 
-  showRow(calculation, { row, column }, tokenName) {
+  showRow(calculation, { row, column }, tokenName, axis) {
     const { keys } = calculation.steps.entry;
     const { weights, truth } = calculation.row(row);
     this.title.textContent = say("walk_row_title", { query: tokenName("queries", row) });
     const shown = strongest(Array.from(weights), Math.min(MOST_COLUMNS, keys.length), column).sort((a, b) => a - b);
     const highest = Math.max(1e-9, ...shown.flatMap((key) => [weights[key], calculation.isChanged ? truth[key] : 0]).filter(Number.isFinite));
+    const [exact, plain] = calculation.steps.signed ? [printed, printed] : [exactPercent, percent];
+    const least = shown.length > 18 ? highest / 4 : 5e-3; // the percent of neighbours have no room beside each other
     const part = (weight) => `${(100 * (Number.isFinite(weight) ? weight : 0)) / highest}%`;
     const focus = this.columns.contains(/** @type {any} */ (this.columns.getRootNode()).activeElement);
     this.columns.replaceChildren(...shown.map((key) => {
-      const [percent, own] = [exactPercent(weights[key]), exactPercent(truth[key])];
-      const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: tokenName("keys", key), percent, truth: own });
+      const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: tokenName("keys", key), percent: exact(weights[key]), truth: exact(truth[key]) });
       const ghost = calculation.isChanged && truth[key] > highest / 100 ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
-      return make("button", { type: "button", class: "column", title: label, "aria-pressed": String(key === column),
+      return make("button", { type: "button", class: axis?.isSpecial([key, key + 1]) ? "column special" : "column", title: label, "aria-pressed": String(key === column),
         on: { click: () => this.choosePair({ row, column: key }) } },
-      make("small", { text: weights[key] >= 5e-3 ? exactPercent(weights[key]).replace(/\.\d+/, "").replace(/[\s%\u00a0\u200a]/g, "") : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
+      make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost,
+        make("small", { text: weights[key] >= least ? plain(weights[key]) : "", style: `bottom: ${part(weights[key])}` })),
       make("span", { class: "name", text: shortText(keys[key], 12), dir: "auto" }));
     }));
     if (focus) this.columns.querySelector("[aria-pressed=true]")?.focus();

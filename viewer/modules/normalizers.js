@@ -14,13 +14,17 @@ const isHidden = (score) => score === -Infinity;
 /** The largest score; −∞ if all are hidden, NaN if one is NaN. */
 const largestScore = (scores) => scores.reduce((most, score) => (Number.isNaN(score) || score > most ? score : most), -Infinity);
 
+/** Scores up to which exp is taken of the scores themselves; beyond, of their differences from the largest. */
+const LARGEST_PLAIN = 20;
+
 /**
  * exp(score) divided by the sum of all, and of exp(sink) where there is a sink.
  * @param {Float64Array} scores
  * @param {number|null} [sink] the score of a key without a value
  */
 function softmaxOf(scores, sink = null) {
-  const most = largestScore(sink === null ? scores : Float64Array.of(...scores, sink));
+  const all = sink === null ? scores : Float64Array.of(...scores, sink);
+  const most = all.every((score) => isHidden(score) || Math.abs(score) < LARGEST_PLAIN) ? 0 : largestScore(all);
   const powers = scores.map((score) => (isHidden(score) ? 0 : Math.exp(score - most)));
   const sinkPower = sink === null ? 0 : Math.exp(sink - most);
   const sum = total(powers) + sinkPower;

@@ -31,6 +31,19 @@ export function formatNumber(value) {
   return sign + (size >= 1000 ? size.toFixed(2) : size.toFixed(4));
 }
 
+/** A number of a calculation: four digits, and four decimals at most. */
+export function printed(value) {
+  const size = Math.abs(value);
+  if (!(size >= 0.99995 && size < 1e6)) return formatNumber(value);
+  return (value < 0 ? "\u2212" : "") + size.toFixed(size < 9.9995 ? 3 : size < 99.995 ? 2 : size < 999.95 ? 1 : 0);
+}
+
+/** "=" where a calculation with the printed numbers has the printed result, else "\u2248". */
+export function equalSign(result, calculate, ...numbers) {
+  const read = (value) => (Number.isFinite(value) ? Number(printed(value).replaceAll("\u2212", "-")) : value);
+  return printed(calculate(...numbers.map(read))) === printed(result) ? "=" : "\u2248";
+}
+
 /** The difference from 1 that numbers of single precision do not tell. */
 const PRECISION = 1e-6;
 

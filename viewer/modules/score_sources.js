@@ -4,7 +4,7 @@
 
 import { signed } from "./head_order.js";
 import { say } from "./language.js";
-import { formatNumber, strongest } from "./numbers.js";
+import { printed, strongest } from "./numbers.js";
 
 /** How many sources are shown before the others are asked for. */
 const FEW_SOURCES = 8;
@@ -47,5 +47,5 @@ export function scoreSources(walk) {
     { kind: "line", text: say("source_note") },
   ];
   return [{ id: "sources", title: say("walk_sources"), figure: rows[largest].label, operation: "", parts: shown,
-    sentence: say("walk_says_sources", { key, source: rows[largest].label, amount: signed(rows[largest].numbers[1]), score: formatNumber(score) }) }];
+    sentence: say("walk_says_sources", { key, source: rows[largest].label, amount: signed(rows[largest].numbers[1]), score: printed(score) }) }];
 }

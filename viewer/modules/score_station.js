@@ -3,7 +3,7 @@
 /** @import { Part, Station, Stations, Sum } from "./stations.js" */
 
 import { say } from "./language.js";
-import { formatNumber } from "./numbers.js";
+import { printed } from "./numbers.js";
 import { shortText } from "./text.js";
 
 /** How many lines of a table are shown before the others are asked for. */
@@ -43,8 +43,8 @@ export function scoreStation(walk) {
   const { row, column } = pair;
   const value = walk.row.scores[column];
   const [query, key] = [steps.rowOf("query", row), steps.rowOf("key", column)];
-  const texts = { query: walk.query, key: walk.key, score: formatNumber(value) };
-  const common = { id: "score", figure: formatNumber(value), operation: walk.scaleOperation() };
+  const texts = { query: walk.query, key: walk.key, score: printed(value) };
+  const common = { id: "score", figure: printed(value), operation: walk.scaleOperation() };
   const made = (name, values = {}, parts = /** @type {Part[]} */ ([])) => ({ ...common, title: say(/** @type {any} */ (`walk_${name}`)), sentence: say(/** @type {any} */ (`walk_says_${name}`), { ...texts, ...values }), parts });
   const projected = (name, side) => {
     const values = steps.rowOf(name, side === "query" ? row : column);
@@ -63,7 +63,7 @@ export function scoreStation(walk) {
     const dot = query.reduce((sum, one, place) => sum + one * key[place], 0);
     const [a, b] = [query, key].map((vector) => Math.hypot(...vector));
     if (Math.abs(dot / (a * b || 1) - value) <= SCORE_ROUNDING) {
-      return made("cosine", { dot: formatNumber(dot), one: formatNumber(a), other: formatNumber(b) }, [products(query, key, dot)]);
+      return made("cosine", { dot: printed(dot), one: printed(a), other: printed(b) }, [products(query, key, dot)]);
     }
   }
   if (form === "location") return made("location", { position: column });

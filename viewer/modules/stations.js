@@ -3,7 +3,7 @@
 /** @import { Calculation } from "./calculation.js" */
 
 import { say } from "./language.js";
-import { exactPercent, exactPercents, formatNumber, strongest, sumOf } from "./numbers.js";
+import { equalSign, exactPercent, exactPercents, percent, printed, strongest, sumOf } from "./numbers.js";
 import { scoreSources } from "./score_sources.js";
 import { FEW_DIMENSIONS, formOf, projects, scoreStation } from "./score_station.js";
 import { tokenName } from "./table.js";
@@ -15,7 +15,7 @@ const FEW_KEYS = 7;
 const TIMES = "\u00d7";
 
 /** A number in a formula: a negative one behind a sign stands in brackets. */
-const inFormula = (value) => (value < 0 ? `(${formatNumber(value)})` : formatNumber(value));
+const inFormula = (value) => (value < 0 ? `(${printed(value)})` : printed(value));
 
 /** A number without zeros at its end. */
 export const plainNumber = (value) => String(Number(value.toPrecision(4))).replace("-", "\u2212").replace("e\u2212", "e\u2212");
@@ -46,8 +46,8 @@ export function normalizerName(name) {
  */
 
 /** A number that comes in, what happens to it, and the number that goes on. */
-const formula = (before, operation, after) => /** @type {Part} */ ({ kind: "formula", terms: [{ text: before, moves: "in" }, { text: operation },
-  { text: "=" }, { text: after, moves: "out" }] });
+const formula = (before, operation, is, after) => /** @type {Part} */ ({ kind: "formula", terms: [{ text: printed(before), moves: "in" }, { text: operation },
+  { text: is }, { text: printed(after), moves: "out" }] });
 
 /** The stations of one pair, from the input to the output. */
 export class Stations {
@@ -81,31 +81,25 @@ export class Stations {
     const [scale, ...changes] = this.changes();
     const sources = scoreSources(this);
     if (sources.length) [sources[0].operation, scale.operation] = [scale.operation, ""];
-    return [this.input(), this.vectors(), scoreStation(this), scale, ...sources, ...changes, this.mask(), this.weights(), this.output(), this.then()];
+    const stations = [...this.input(), this.vectors(), scoreStation(this), scale, ...sources, ...changes, this.mask(), this.weights(), this.output(), this.then()];
+    const [first, ...others] = stations;
+    return [{ ...first, parts: [{ kind: "tokens" }, ...first.parts] }, ...others];
   }
 
+  /** What the stations explain: how much the query takes from the key. */
+  question(count) {
+    const weight = this.row.weights[this.pair.column];
+    return say(this.steps.signed ? "walk_why_weight" : "walk_why", { query: this.query, key: this.key, weight: printed(weight), percent: percent(weight), count });
+  }
+
+  /** The numbers of both words before the head, where the record has them. */
   input() {
-    const same = this.pair.row === this.pair.column && this.query === this.key;
-    /** @type {Part[]} */
-    const parts = [{ kind: "tokens" }];
-    if (this.decodes) {
-      return { id: "input", title: say("walk_input"), figure: this.pairText, sentence: say("walk_says_state", { query: this.query, key: this.key, count: this.count }),
-        operation: "", parts };
-    }
-    for (const [name, side, row] of /** @type {[string, string, number][]} */ ([["query_input", "query", this.pair.row], ["key_input", "key", this.pair.column]])) {
-      if (!this.steps.has(name)) continue;
-      const word = side === "query" ? this.query : this.key;
-      parts.push({ kind: "cells", name, side, label: say("walk_of", { name: say("walk_input"), word }), values: this.steps.rowOf(name, row), open: null });
-    }
-    if (parts.length === 1) parts.push({ kind: "line", text: say("walk_no_input") });
-    return { id: "input", title: say("walk_input"), figure: this.pairText,
-      sentence: say(same ? "walk_says_itself" : "walk_says_input", { query: this.query, key: this.key, count: this.count }),
-      operation: this.steps.has("w_query") ? "\u00b7 W" : "", parts };
-  }
-
-  /** Both words in brief. */
-  get pairText() {
-    return `${shortText(this.entry.queries[this.pair.row], 10)} \u2192 ${shortText(this.entry.keys[this.pair.column], 10)}`;
+    const parts = [["query_input", "query", this.pair.row, this.query], ["key_input", "key", this.pair.column, this.key]]
+      .filter(([name]) => this.steps.has(name))
+      .map(([name, side, row, word]) => ({ kind: /** @type {const} */ ("cells"), name, side, label: say("walk_of", { name: say("walk_input"), word }), values: this.steps.rowOf(name, row), open: null }));
+    if (!parts.length || this.decodes) return [];
+    return [{ id: "input", title: say("walk_input"), figure: say("walk_numbers", { count: parts[0].values.length }), operation: this.steps.has("w_query") ? "\u00b7 W" : "", parts,
+      sentence: say(this.pair.row === this.pair.column && this.query === this.key ? "walk_says_itself" : "walk_says_input", { query: this.query, key: this.key, count: this.count }) }];
   }
 
   vectors() {
@@ -120,7 +114,7 @@ export class Stations {
     const list = (part, side, values, label) => ({ kind: /** @type {const} */ ("cells"), name: part, side, values, open: null,
       label: say("walk_of", { name: label, word: side === "query" ? this.query : this.key }) });
     return { id: "vectors", title: say("walk_vectors_shared"), figure: dims.query === dims.value ? `2 ${TIMES} ${dims.query}` : `${dims.query}, ${dims.value}`,
-      sentence: say(this.decodes ? "walk_says_state_vectors" : "walk_says_shared_vectors", dims),
+      sentence: say(this.decodes ? "walk_says_state_vectors" : "walk_says_shared_vectors", { ...dims, word: this.query }),
       operation: { dot: "\u00b7", general: "\u00b7 W \u00b7", additive: "tanh(W + U) \u00b7 v" }[formOf(this.steps)] ?? "",
       parts: [list("state", "query", this.steps.rowOf(name, row), say(this.decodes ? "walk_state" : "walk_query")),
         list("value", "key", this.steps.rowOf("value", column), say("walk_key_and_value"))] };
@@ -168,24 +162,28 @@ export class Stations {
     const { used } = this.calculation;
     const dim = this.steps.columnsOf("query");
     let [before, after] = [this.row.scores[column], this.row.scaled[column]];
-    const values = { before: inFormula(before), after: formatNumber(after), dim, root: plainNumber(Math.sqrt(dim)), scale: plainNumber(used.scale) };
-    const stations = [{ id: "scale", title: say("walk_scale"), figure: formatNumber(after), operation: "",
-      parts: [formula(formatNumber(before), this.scaleOperation(), formatNumber(after))],
+    const by = (one, other) => (this.usesRoot ? one / other : one * other);
+    const factor = this.usesRoot ? Math.sqrt(dim) : used.scale;
+    const values = { before: inFormula(before), after: printed(after), dim, root: plainNumber(factor), scale: plainNumber(used.scale), is: equalSign(after, by, before, factor) };
+    const stations = [{ id: "scale", title: say("walk_scale"), figure: printed(after), operation: "",
+      parts: [formula(before, this.scaleOperation(), this.usesRoot ? equalSign(after, (one) => one / factor, before) : values.is, after)],
       sentence: say(this.usesRoot ? "walk_says_root" : used.scale === 1 ? "walk_says_unscaled" : "walk_says_scale", values) }];
     if (this.steps.has("capped")) {
       [before, after] = [after, this.row.capped[column]];
       const { cap } = this.entry;
+      const is = equalSign(after, (score) => cap * Math.tanh(score / cap), before);
       stations[stations.length - 1].operation = cap ? say("walk_cap") : "f";
       stations.push({ id: "cap", title: cap ? say("walk_cap") : this.entry.function ? shortText(this.entry.function, 20) : say("walk_function"),
-        figure: formatNumber(after), operation: "", parts: [formula(formatNumber(before), stations[0].operation, formatNumber(after))],
-        sentence: say(cap ? "walk_says_cap" : "walk_says_function", { cap: cap ? plainNumber(cap) : "", before: formatNumber(before), after: formatNumber(after) }) });
+        figure: printed(after), operation: "", parts: [formula(before, stations[0].operation, cap ? is : "\u2192", after)],
+        sentence: say(cap ? "walk_says_cap" : "walk_says_function", { cap: cap ? plainNumber(cap) : "", before: printed(before), after: printed(after), is }) });
     }
     if (this.steps.has("biased")) {
       [before, after] = [after, this.row.biased[column]];
-      stations[stations.length - 1].operation = `+ ${formatNumber(after - before)}`;
-      stations.push({ id: "bias", title: say("walk_bias"), figure: formatNumber(after), operation: "",
-        parts: [formula(formatNumber(before), `+ ${inFormula(after - before)}`, formatNumber(after))],
-        sentence: say("walk_says_bias", { before: formatNumber(before), bias: inFormula(after - before), after: formatNumber(after) }) });
+      const is = equalSign(after, (score, bias) => score + bias, before, after - before);
+      stations[stations.length - 1].operation = `+ ${printed(after - before)}`;
+      stations.push({ id: "bias", title: say("walk_bias"), figure: printed(after), operation: "",
+        parts: [formula(before, `+ ${inFormula(after - before)}`, is, after)],
+        sentence: say("walk_says_bias", { before: printed(before), bias: inFormula(after - before), after: printed(after), is }) });
     }
     stations[stations.length - 1].operation = "";
     return stations;
@@ -197,11 +195,11 @@ export class Stations {
     const hidden = masked === -Infinity;
     const seen = this.row.masked.filter((score) => score !== -Infinity).length;
     const isMasked = this.calculation.used.mask === "causal" || (this.calculation.used.mask === "model" && this.steps.has("masked"));
-    const values = { query: this.query, key: this.key, after: formatNumber(masked), count: this.count };
+    const values = { query: this.query, key: this.key, after: printed(masked), count: this.count };
     /** @type {Part[]} */
-    const parts = [formula(formatNumber(this.row.biased[column]), hidden ? "+ (\u2212\u221e)" : "+ 0", formatNumber(masked))];
+    const parts = [formula(this.row.biased[column], hidden ? "+ (\u2212\u221e)" : "+ 0", "=", masked)];
     if (isMasked) parts.push({ kind: "line", text: say("walk_hidden_count", { query: this.query, all: this.count, seen }) });
-    return { id: "mask", title: say("walk_mask"), figure: isMasked ? formatNumber(masked) : say("walk_no_mask"), parts, operation: this.normalizes(),
+    return { id: "mask", title: say("walk_mask"), figure: isMasked ? printed(masked) : say("walk_no_mask"), parts, operation: this.normalizes(),
       sentence: say(hidden ? "walk_says_hidden" : isMasked ? "walk_says_visible" : "walk_says_unmasked", values) };
   }
 
@@ -213,7 +211,7 @@ export class Stations {
 
   /** A part of a word in an output: percent, or a factor where weights have signs. */
   partText(weight) {
-    return this.steps.signed ? formatNumber(weight) : exactPercent(weight);
+    return this.steps.signed ? printed(weight) : exactPercent(weight);
   }
 
   weights() {
@@ -221,22 +219,23 @@ export class Stations {
     const { used } = this.calculation;
     const { made, weights, tempered } = this.row;
     const known = this.calculation.knows();
-    const values = { key: this.key, query: this.query, weight: formatNumber(weights[column]), percent: this.partText(weights[column]), alpha: plainNumber(used.alpha),
-      name: normalizerName(used.normalizer), power: formatNumber(made.powers?.[column] ?? NaN), sum: formatNumber(made.sum ?? sumOf(weights)),
-      threshold: made.threshold === null || made.threshold === undefined ? "" : formatNumber(made.threshold) };
+    const [power, sum, most] = [made.powers?.[column] ?? NaN, made.sum ?? sumOf(weights), made.most ?? 0];
+    const term = most ? `exp(${printed(tempered[column])} \u2212 ${inFormula(most)})` : `exp(${printed(tempered[column])})`;
+    const values = { key: this.key, query: this.query, weight: printed(weights[column]), percent: this.partText(weights[column]), alpha: plainNumber(used.alpha),
+      name: normalizerName(used.normalizer), power: printed(power), sum: printed(sum), term, is: equalSign(weights[column], (one, all) => one / all, power, sum),
+      as: equalSign(power, (score, largest) => Math.exp(score - largest), tempered[column], most),
+      threshold: made.threshold === null || made.threshold === undefined ? "" : printed(made.threshold) };
     const says = this.steps.signed ? "walk_says_signed" : !known ? "walk_says_normalizer" : made.powers ? (used.normalizer === "softmax_with_sink" ? "walk_says_sink" : "walk_says_softmax")
       : used.normalizer === "sigmoid" ? "walk_says_sigmoid" : used.normalizer === "sparsemax" || used.alpha === 2 ? "walk_says_sparsemax" : "walk_says_entmax";
     const blind = tempered.every((score) => score === -Infinity);
     /** @type {Part[]} */
     const parts = [];
+    const after = { text: values.weight, moves: /** @type {const} */ ("out") };
     if (made.powers && !blind) {
-      parts.push({ kind: "formula", terms: [{ text: "exp(" }, { text: formatNumber(tempered[column]), moves: "in" }, { text: `\u2212 ${inFormula(made.most)}) \u00f7 ${values.sum} =` },
-        { text: values.weight, moves: "out" }] });
-    } else {
-      parts.push({ kind: "formula", terms: [{ text: formatNumber(tempered[column]), moves: "in" }, { text: "\u2192" }, { text: values.weight, moves: "out" }] });
-    }
+      parts.push({ kind: "formula", terms: [{ text: `${term} ${values.as} ${values.power}` }] }, { kind: "formula", terms: [{ text: `${values.power} \u00f7 ${values.sum} ${values.is}` }, after] });
+    } else parts.push({ kind: "formula", terms: [{ text: printed(tempered[column]), moves: "in" }, { text: "\u2192" }, after] });
     if (used.temperature !== 1) parts.push({ kind: "line", text: say("walk_divided", { temperature: plainNumber(used.temperature) }) });
-    if (made.powers && !blind) parts.push({ kind: "line", text: say("walk_maximum", { most: formatNumber(made.most) }) });
+    if (most && !blind) parts.push({ kind: "line", text: say("walk_maximum", { most: printed(most) }) });
     parts.push({ kind: "sum", name: "row", sum: this.rowSum(says) });
     return { id: "weights", title: normalizerName(used.normalizer), figure: this.partText(weights[column]), operation: say("walk_step_mixes"), parts,
       sentence: say(blind ? "walk_says_none" : says, values) };
@@ -248,7 +247,7 @@ export class Stations {
     const { alpha } = this.calculation.used;
     const cuts = says === "walk_says_sparsemax" || says === "walk_says_entmax";
     const factor = says === "walk_says_entmax" ? alpha - 1 : 1;
-    const middle = made.powers ? [say("walk_exp")] : cuts ? [say(factor === 1 ? "walk_above" : "walk_above_entmax")] : [];
+    const middle = made.powers ? [made.most ? say("walk_exp_less", { most: inFormula(made.most) }) : say("walk_exp")] : cuts ? [say(factor === 1 ? "walk_above" : "walk_above_entmax")] : [];
     const between = (key) => (made.powers ? [made.powers[key]] : cuts ? [factor * tempered[key] - made.threshold] : []);
     const rows = this.keyRows((key) => [tempered[key], ...between(key), weights[key]],
       (key) => tempered[key] === -Infinity || (cuts && weights[key] === 0));
@@ -281,7 +280,7 @@ export class Stations {
     const [first, second] = strong.map((key, place) => say("walk_part", { percent: texts[place], key: this.nameOf("keys", key) }));
     const named = second === undefined ? first : isWhole ? say("walk_parts_both", { first, second }) : `${first}, ${second}`;
     const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: texts[strong.length] });
-    const weight = formatNumber(weights[column]);
+    const weight = printed(weights[column]);
     const largest = Math.max(...this.steps.rowOf("value", column).map(Math.abs), ...output.map(Math.abs));
     const product = Float64Array.from(output, (_, dimension) => this.calculation.product(row, column, dimension));
     return { id: "output", title: say("walk_output"), figure: say("walk_numbers", { count: output.length }), operation: "",
@@ -307,7 +306,7 @@ export class Stations {
     const dim = this.steps.columnsOf("value");
     const { heads, next } = this.around;
     if (this.decodes) {
-      return { id: "then", title: say("walk_then"), figure: "\u2192", operation: null, sentence: say("walk_says_then", { dim, query: this.query }),
+      return { id: "then", title: say("walk_then"), figure: "", operation: null, sentence: say("walk_says_then", { dim, query: this.query }),
         parts: [{ kind: /** @type {const} */ ("line"), text: say("walk_then_decoder") }] };
     }
     /** @type {Part[]} */
@@ -316,7 +315,7 @@ export class Stations {
       { kind: "line", text: say("walk_then_next") },
     ];
     if (next) parts.push({ kind: "layer", ...next });
-    return { id: "then", title: say("walk_then"), figure: "\u2192", operation: null, sentence: say("walk_says_then", { dim, query: this.query }), parts };
+    return { id: "then", title: say("walk_then"), figure: "", operation: null, sentence: say("walk_says_then", { dim, query: this.query }), parts };
   }
 }
 

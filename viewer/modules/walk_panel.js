@@ -6,15 +6,17 @@ import { Experiment } from "./experiment.js";
 import { action, make } from "./elements.js";
 import { fly, outgoing } from "./flight.js";
 import { say } from "./language.js";
-import { formatNumber } from "./numbers.js";
+import { equalSign, formatNumber, printed, sumOf } from "./numbers.js";
 import { divergingColor, inkOn, rampColor } from "./palette.js";
 import { shownRows } from "./stations.js";
 import { shortText } from "./text.js";
+import { tokenTexts } from "./text_flow.js";
 
-const FEW_CELLS = 8;
+/** How many numbers of a list are shown before the others are asked for, in a narrow and in a wide pane. */
+const [FEW_CELLS, WIDE_CELLS] = [8, 32];
 
-/** How many letters of a result the strip of a narrow pane has room for. */
-const SHORT_FIGURE = 8;
+/** The width from which a pane is wide, in pixels. */
+const WIDE = 640;
 
 const MOST_ROWS = 600;
 
@@ -27,7 +29,7 @@ function cellNumber(value) {
   return value < 0 && Number(text) > 0 ? `\u2212${text}` : text;
 }
 
-/** The stations of the walk as elements: a strip of all, the card of the current one among one line for each other, and the experiment. */
+/** The stations of the walk as elements: a strip of all, the card of the current one, and the experiment. */
 export class WalkPanel {
   /** @param {{station: (place: number) => void, map: (open: boolean) => void, pair: (pair: object) => void, trial: (changes: object|null) => void, layer: (record: number) => void}} commands */
   constructor(commands) {
@@ -40,6 +42,7 @@ export class WalkPanel {
     this.isChosen = false; // whether controls above name it too
     this.tokenName = (_side, position) => String(position);
     this.carried = ""; // which calculations there are, where they are not all
+    this.record = null; // of the weights of the head, where there is one
     this.steps = null;
     this.pair = { row: 0, column: 0 };
     /** @type {Calculation} */
@@ -54,13 +57,15 @@ export class WalkPanel {
     const moved = this.stations.length === stations.length && this.place !== place ? this.place : null;
     Object.assign(this, { calculation, pair, stations, place, theme });
     if (this.steps !== calculation.steps) this.build(calculation);
-    this.experiment?.show(calculation, pair, this.tokenName);
+    this.experiment?.show(calculation, pair, this.tokenName, this.record?.keys);
     this.showHead();
     const focus = this.focusName();
     const numbers = outgoing(this.cards);
     this.strip.replaceChildren(...stations.map((station, number) => this.node(station, number)));
-    this.cards.replaceChildren(...stations.map((station, number) => this.card(station, number)));
+    this.cards.replaceChildren(this.card());
     this.restoreFocus(focus);
+    const { offsetLeft, offsetWidth } = /** @type {HTMLElement} */ (this.strip.children[place]);
+    this.strip.scrollLeft = offsetLeft - (this.strip.clientWidth - offsetWidth) / 2;
     if (moved !== null) this.arrive(moved, numbers);
   }
 
@@ -88,20 +93,28 @@ export class WalkPanel {
     this.counter = make("span", { class: "note" });
     this.note = make("p", { class: "note" });
     this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
-    this.cards = make("ol", { class: "stations" });
+    this.cards = make("div", { class: "stations" });
     this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
+    const whatIf = this.folded("walk_what_if", calculation.isChanged, (open) => { if (this.experiment) this.experiment.isOpen = open; });
     this.title = make("h2");
-    this.map = action(say("walk_map"), say("walk_map"), () => {
-      this.map.setAttribute("aria-expanded", String(this.map.getAttribute("aria-expanded") !== "true"));
-      this.commands.map(this.map.getAttribute("aria-expanded") === "true");
-    });
-    this.map.classList.add("unfold");
-    this.map.setAttribute("aria-expanded", "false");
+    const map = this.folded("walk_map", false, this.commands.map);
+    map.classList.add("unfold");
     this.element.replaceChildren(make("div", { class: "walk-head" }, this.title,
       make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
-      action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.map),
+      whatIf, map),
     make("div", { class: "steps-buttons" }, this.back, this.counter, this.next), this.strip,
     make("div", { class: "walk-body" }, this.cards, this.experiment.element, this.note));
+  }
+
+  /** A button that opens something and closes it again. */
+  folded(name, isOpen, open) {
+    const set = (value) => {
+      button.setAttribute("aria-expanded", String(value));
+      open(value);
+    };
+    const button = action(say(name), say(name), () => set(button.getAttribute("aria-expanded") !== "true"));
+    set(isOpen);
+    return button;
   }
 
   showHead() {
@@ -130,8 +143,8 @@ export class WalkPanel {
 
   /** Brings the open card into sight, and lets the numbers of the one before fly in. */
   arrive(from, numbers) {
-    const card = this.cards.children[this.place];
-    card.style.scrollMarginTop = `${this.strip.getBoundingClientRect().bottom - this.next.parentElement.getBoundingClientRect().top + 12}px`;
+    const card = this.cards.firstElementChild;
+    card.style.scrollMarginTop = `${this.strip.offsetHeight + 12}px`;
     card.scrollIntoView({ block: "nearest" });
     if (card.getBoundingClientRect().top < this.strip.getBoundingClientRect().bottom) card.scrollIntoView({ block: "start" });
     if (this.place > from) fly(numbers, card);
@@ -140,29 +153,25 @@ export class WalkPanel {
   // --- elements ---
 
   node(station, number) {
-    const button = make("button", { type: "button", "data-name": `node ${number}`, title: station.title,
+    const isDone = number < this.place;
+    const button = make("button", { type: "button", class: isDone ? "done" : null, "data-name": `node ${number}`, "data-goes": station.id,
       "aria-current": number === this.place ? "step" : null, on: { click: () => this.go(number) } },
-    make("span", { class: "number", text: String(number + 1) }), make("span", { class: "name", text: station.title }), make("b", { class: "long", text: station.figure, dir: "auto" }),
-    make("b", { class: "short", text: station.figure.length > SHORT_FIGURE ? station.title : station.figure, dir: "auto" }));
-    return make("li", {}, button, station.operation === null ? null : make("span", { class: "operation", text: station.operation, "aria-hidden": "true" }));
+    make("span", { text: `${isDone ? "\u2713" : number + 1} ${station.title}` }), make("b", { text: station.figure, dir: "auto" }));
+    return make("li", {}, button, station.operation ? make("span", { class: "operation", text: station.operation, "aria-hidden": "true" }) : null);
   }
 
-  /** The card of the current station; one line for another. */
-  card(station, number) {
-    const here = number === this.place;
-    const line = make("h3", {}, make("button", { type: "button", class: "line", "data-name": `line ${number}`, "aria-expanded": String(here), "aria-current": here ? "step" : null,
-      on: { click: () => this.go(number) } }, make("span", { class: "number", text: String(number + 1) }), make("span", { class: "name", text: station.title }),
-    here ? null : make("span", { class: "brief", text: station.sentence, "aria-hidden": "true" }), make("b", { text: station.figure, dir: "auto" })));
-    const item = make("li", { class: here ? "station here" : "station", "data-station": station.id }, line);
-    if (here) item.append(make("div", { class: "open" }, make("p", { class: "says", text: station.sentence }), make("div", { class: "parts" }, ...this.groups(station))));
-    return item;
+  /** The current station. */
+  card() {
+    const station = this.stations[this.place];
+    return make("section", { class: "station", "data-station": station.id, "aria-label": station.title }, make("h3", { text: station.title }),
+      make("p", { class: "says", text: station.sentence }), make("div", { class: "parts" }, ...this.groups(station)));
   }
 
   /** The parts of a station; lines and formulas that follow each other stand together. */
   groups(station) {
     const groups = [];
     for (const part of station.parts) {
-      const isList = part.kind === "cells" || part.kind === "sum";
+      const isList = ["cells", "sum", "tokens"].includes(part.kind);
       if (isList) groups.push(this.part(part, station.id));
       else {
         if (!groups.at(-1)?.matches(".told-part")) groups.push(make("div", { class: "told-part" }));
@@ -173,26 +182,43 @@ export class WalkPanel {
   }
 
   part(part, id) {
-    const { entry } = this.calculation.steps;
     switch (part.kind) {
       case "line": return make("p", { class: "note", text: part.text });
       case "formula": return make("p", { class: "formula" }, ...part.terms.map(({ text, moves }) => make(moves ? "b" : "span",
         { text, "data-in": moves === "in" ? "number" : null, "data-out": moves === "out" ? "number" : null })));
       case "cells": return this.cells(part, `${id} ${part.name}`);
       case "sum": return this.table(part.sum, `${id} ${part.name}`, null);
-      case "tokens": return make("p", { class: "tokens" }, make("span", { class: "token query", text: shortText(entry.queries[this.pair.row], 24), dir: "auto" }), make("span", { text: "\u2192" }),
-        make("span", { class: "token key", text: shortText(entry.keys[this.pair.column], 24), dir: "auto" }));
+      case "tokens": return make("div", { class: "texts-of-pair" }, ...this.texts());
       default: return action(say("walk_then_go", { layer: part.layer }), say("walk_then_go", { layer: part.layer }), () => this.commands.layer(part.record));
     }
   }
 
-  /** A list of numbers; beyond eight it is folded, and a number may be opened into its sum. */
+  /** The text in which both tokens are marked; two where one text looks at another. */
+  texts() {
+    const { queries, keys } = this.calculation.steps.entry;
+    const { row, column } = this.pair;
+    const text = (side, labels, marks) => {
+      const axis = this.record?.[side] ?? { kind: "tokens", entry: {}, length: labels.length, isSpecial: () => false };
+      const groups = labels.map((_, position) => [position, position + 1]);
+      return make("p", { class: "tokens", dir: "auto" }, ...tokenTexts(axis, groups, labels, false).flatMap(({ shown, starts, special }, position) => {
+        const roles = marks(position).filter(Boolean);
+        return [starts ? " " : "", make(roles.length ? "mark" : "span", { class: [...roles, special ? "special" : ""].join(" ") || null, text: shown })];
+      }));
+    };
+    const isOne = queries.join("\n") === keys.join("\n");
+    const [asks, looks] = [(position) => position === row && "query", (position) => position === column && "key"];
+    return isOne ? [text("queries", queries, (position) => [asks(position), looks(position)])]
+      : [text("queries", queries, (position) => [asks(position)]), text("keys", keys, (position) => [looks(position)])];
+  }
+
+  /** A list of numbers; a long one is folded, and a number may be opened into its sum. */
   cells(part, name) {
     const { values } = part;
-    const whole = this.unfolded.has(name) || values.length <= FEW_CELLS;
+    const few = this.element.clientWidth < WIDE ? FEW_CELLS : WIDE_CELLS;
+    const whole = this.unfolded.has(name) || values.length <= few;
     const open = this.opened.get(name);
     const largest = part.largest ?? Math.max(...values.map(Math.abs));
-    const shown = Array.from(whole ? values : values.slice(0, FEW_CELLS), (value, dimension) => {
+    const shown = Array.from(whole ? values : values.slice(0, few), (value, dimension) => {
       const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
       const exact = formatNumber(value);
       const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: exact,
@@ -201,9 +227,9 @@ export class WalkPanel {
       return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(open === dimension),
         "aria-label": say("walk_open_cell", { name: part.label, dimension, value: exact.includes(common.text) ? exact : `${common.text} (${exact})` }), on: { click: () => this.toggle(name, dimension) } });
     });
-    if (values.length > FEW_CELLS) shown.push(this.folding(name, values.length, values.length - FEW_CELLS));
+    if (values.length > few) shown.push(this.folding(name, values.length, values.length - few));
     const detail = part.open && open !== undefined && open < values.length ? make("div", { class: "opened" },
-      make("p", { class: "note", text: say("walk_sum_of", { name: part.label, dimension: open, value: formatNumber(values[open]) }) }),
+      make("p", { class: "note", text: say("walk_sum_of", { name: part.label, dimension: open, value: printed(values[open]) }) }),
       this.table(part.open(open), `${name} sum`, () => this.toggle(name, open))) : null;
     return make("div", { class: `list ${part.side}` }, make("p", { class: "list-name", text: part.label }), make("div", { class: "numbers" }, ...shown), detail);
   }
@@ -219,11 +245,15 @@ export class WalkPanel {
   table(sum, name, close) {
     const isOpen = this.unfolded.has(name) && sum.rows.length <= MOST_ROWS;
     const { rows, rest, foot } = shownRows(sum, isOpen);
-    const text = (value) => (value === null || value === undefined ? "" : formatNumber(value));
+    const text = (value) => (value === null || value === undefined ? "" : printed(value));
+    const added = sum.adds.map((adds, column) => {
+      const numbers = [...rows, ...(rest ? [rest] : [])].map((row) => row.numbers[column] ?? 0);
+      return adds && equalSign(foot.numbers[column] ?? 0, (...all) => sumOf(all), ...numbers) !== "=" ? "\u2248\u2009" : "";
+    });
     const last = sum.head.length - 2;
     const most = Math.max(...sum.rows.map((row) => Math.abs(row.numbers[last] ?? 0)).filter(Number.isFinite));
     const line = (one, tag, style) => make("tr", { class: style }, make("th", { scope: "row", text: one.label, dir: "auto" }),
-      ...one.numbers.map((value, column) => make(tag, { text: text(value), "data-in": this.landing(name, one, column) })), this.bar(one === foot || one === rest ? null : one.numbers[last], most, sum.amounts));
+      ...one.numbers.map((value, column) => make(tag, { text: `${one === foot && value !== null ? added[column] : ""}${text(value)}`, "data-in": this.landing(name, one, column) })), this.bar(one === foot || one === rest ? null : one.numbers[last], most, sum.amounts));
     const body = rows.map((row) => line(row, "td", `${row.muted ? "muted" : ""} ${row.chosen ? "chosen" : ""}`.trim() || null));
     if (rest) body.push(line(rest, "td", "rest"));
     const table = make("table", {}, make("thead", {}, make("tr", {}, ...sum.head.map((head) => make("th", { scope: "col", text: head })), make("td", { class: "share", "aria-hidden": "true" }))),
@@ -260,7 +290,7 @@ export class WalkPanel {
   }
 
   again(focus = this.focusName()) {
-    this.cards.replaceChildren(...this.stations.map((station, number) => this.card(station, number)));
+    this.cards.replaceChildren(this.card());
     this.restoreFocus(focus);
   }
 
@@ -271,7 +301,7 @@ export class WalkPanel {
   restoreFocus(name) {
     if (name === null) return;
     const all = [...this.element.querySelectorAll("[data-name]")];
-    const station = name.replace(/^(node|line) .*/, `$1 ${this.place}`);
+    const station = name.replace(/^node .*/, `node ${this.place}`);
     all.find((one) => one.dataset.name === station)?.focus({ preventScroll: true });
   }
 }

@@ -1,7 +1,7 @@
 // @ts-check
 
 import { fitText, wrapText } from "./lettering.js";
-import { formatNumber } from "./numbers.js";
+import { printed } from "./numbers.js";
 import { shownRows } from "./stations.js";
 import { say } from "./language.js";
 
@@ -39,7 +39,7 @@ class Column {
     else if (part.kind === "formula") this.text(part.terms.map((term) => term.text).join(" "), { size: 12, bold: true });
     else if (part.kind === "cells") {
       this.text(part.label, { size: 11, color: this.theme.muted });
-      this.text([...part.values].map((value) => formatNumber(value)).join("  "), { size: 11 });
+      this.text([...part.values].map((value) => printed(value)).join("  "), { size: 11 });
     } else if (part.kind === "sum") this.table(part.sum);
   }
 
@@ -52,7 +52,7 @@ class Column {
       texts.forEach((text, column) => this.pen?.text(text, this.x + first + (column + 1) * step, this.y + 7, { size: 11, align: "end", ...style }));
       this.y += 15;
     };
-    const texts = (numbers) => numbers.map((value) => (value === null || value === undefined ? "" : formatNumber(value)));
+    const texts = (numbers) => numbers.map((value) => (value === null || value === undefined ? "" : printed(value)));
     line(sum.head[0], sum.head.slice(1), { color: this.theme.muted });
     for (const row of rows) line(row.label, texts(row.numbers), { color: row.muted ? this.theme.muted : this.theme.text, bold: row.chosen });
     if (rest) line(rest.label, texts(rest.numbers), { color: this.theme.muted });

@@ -8,6 +8,7 @@ import { fitText, textWidth } from "../lettering.js";
 import { clamp, finiteRange, formatNumber } from "../numbers.js";
 import { clearestPair } from "../opening.js";
 import { divergingColor, inkOn, rampColor } from "../palette.js";
+import { scaleEnd } from "../scales.js";
 import { featured, spokenTable } from "../sentence.js";
 import { normalizerName, plainNumber, Stations } from "../stations.js";
 import { PAIR_STEPS, StepsData } from "../steps_data.js";
@@ -20,6 +21,12 @@ import { walkSheet } from "../walk_sheet.js";
 const MAPS = { score: "scores", scale: "scaled", sources: "scaled", cap: "capped", bias: "biased", mask: "masked" };
 
 const widthsOf = new WeakMap();
+
+/** Whether a token begins a word. */
+const startsWord = (axis, position) => !axis.hasWords || axis.entry.words.includes(position);
+
+/** The words of an axis that are several tokens. */
+const piecesOf = (axis) => axis.groups(true).filter(([first, end]) => end - first > 1);
 
 /** The width of the widest label of a calculation's rows and columns, measured once. */
 function labelWidths(entry) {
@@ -159,6 +166,19 @@ export class WalkView extends View {
     return this.walked.made.nameOf(side, position);
   }
 
+  /** What the stations explain. */
+  question(app) {
+    const { length } = this.stations(app);
+    return this.walked.made.question(length);
+  }
+
+  /** The record of the weights of a calculation, where its positions are tokens and those of the record. */
+  recordOf(app, { source, entry }) {
+    const record = app.records[source?.record ?? entry.record ?? -1];
+    const fits = (axis, labels) => axis.kind === "tokens" && axis.length === labels.length;
+    return record && fits(record.queries, entry.queries) && fits(record.keys, entry.keys) ? record : null;
+  }
+
   walk(app, steps) {
     const record = app.records[steps.source?.record ?? steps.entry.record ?? -1];
     const next = record && app.records.find((one) => one.entry.layer === record.entry.layer + 1 && one.entry.kind === record.entry.kind && one.entry.text === record.entry.text);
@@ -206,9 +226,9 @@ export class WalkView extends View {
     [this.shownKey, this.shownSteps] = [key, steps];
     const stations = this.stations(app);
     const { style } = app.frame.box;
-    style.setProperty("--asks", app.theme.heads[0]);
-    style.setProperty("--answers", app.theme.heads[1]);
-    Object.assign(this.panel, { name: this.nameOf(app, steps), isChosen: this.ofRecords(app), tokenName: this.tokenName.bind(this, app) });
+    style.setProperty("--asks", app.theme.accent);
+    style.setProperty("--answers", app.theme.heads[2]);
+    Object.assign(this.panel, { name: this.nameOf(app, steps), isChosen: this.ofRecords(app), tokenName: this.tokenName.bind(this, app), record: this.recordOf(app, steps) });
     const carried = app.steps.filter((one) => one.source === null);
     const all = app.records.reduce((sum, record) => sum + record.heads, 0);
     this.panel.carried = app.options.fetchSteps || !app.records.length || carried.length === all ? "" : carried.length > 4 ? say("walk_carried_count", { count: carried.length, all })
@@ -224,9 +244,9 @@ export class WalkView extends View {
     return stations[this.placeOf(stations, app)].sentence;
   }
 
-  /** What is said of the station, or of the pair that is pointed at. */
+  /** What the stations explain, or what is said of the pair that is pointed at. */
   sentence(app, item) {
-    return { text: item ? this.describe(app, item) : this.said(app), shares: "" };
+    return { text: item ? this.describe(app, item) : this.steps(app).error === null ? this.question(app) : this.said(app), shares: "" };
   }
 
   /** What is exported: the map, and the stations below it. */
@@ -246,11 +266,11 @@ export class WalkView extends View {
     const steps = this.steps(app);
     const { width } = app.area;
     const labels = labelWidths(steps.entry);
-    const left = Math.min(labels.rows + 14, width * 0.36);
+    const left = Math.min(Math.max(labels.rows + 14, textWidth(say("axisQuery"), { size: 11 }) + 12), width * 0.36);
     const cell = clamp((width - left - 12) / Math.max(1, steps.columns), 10, 44);
     const column = Math.min(90, labels.columns);
     const flat = column + 8 <= cell;
-    const top = 40 + (flat ? 6 : column);
+    const top = 48 + (flat ? 6 : column);
     const tall = Math.min(cell, 30);
     return { steps, left, top, cell, tall, flat, bottom: top + steps.rows * tall };
   }
@@ -268,8 +288,7 @@ export class WalkView extends View {
     const name = this.mapName(app);
     const matrix = this.calculation(app).map(name);
     pen.text(fitText(say(/** @type {any} */ (`walk_map_${name}`)), app.area.width - 20, { size: 13, bold: true }), 10, 12, { color: theme.text, size: 13, bold: true });
-    const [low, high] = finiteRange(matrix);
-    const largest = Math.max(Math.abs(low), Math.abs(high));
+    const largest = this.scaleEnd(app, name, matrix);
     const [firstRow, firstColumn] = [Math.max(0, Math.floor((win.y - top) / tall)), Math.max(0, Math.floor((win.x - left) / cell))];
     for (let row = firstRow; row < Math.min(steps.rows, Math.ceil((win.y + win.height - top) / tall)); row += 1) {
       for (let column = firstColumn; column < Math.min(steps.columns, Math.ceil((win.x + win.width - left) / cell)); column += 1) {
@@ -281,6 +300,12 @@ export class WalkView extends View {
     this.drawLabels(app, pen, place);
     const item = this.chosen(app);
     ring(pen, left + item.column * cell, top + item.row * tall, cell, tall, theme.accent, theme);
+  }
+
+  /** The number of the last colour: of weights as in the other views. */
+  scaleEnd(app, name, matrix) {
+    const largest = Math.max(...finiteRange(matrix).map(Math.abs));
+    return name === "weights" && !this.steps(app).signed ? scaleEnd(largest, this.steps(app).columns) : largest;
   }
 
   drawCell(app, pen, place, value, row, column, share, isAmount) {
@@ -300,20 +325,29 @@ export class WalkView extends View {
     const { steps, left, top, cell, tall, flat } = place;
     const item = this.chosen(app);
     const { theme } = app;
-    const mark = (chosen, color) => ({ color: chosen ? color : theme.text, bold: chosen });
+    const record = this.recordOf(app, steps);
+    const mark = (chosen, color, side, position) => ({ color: chosen ? color : record && !startsWord(record[side], position) ? theme.muted : theme.text, bold: chosen });
+    const axis = { color: theme.muted, size: 11 };
+    pen.text(say("axisQuery"), left - 8, top - 14, { ...axis, align: "end" });
+    pen.text(say("axisKey"), left, 30, axis);
+    // The pieces of a word stand at one line.
+    if (record) {
+      for (const [first, end] of piecesOf(record.queries)) pen.path([[left - 4, top + first * tall + 2], [left - 4, top + end * tall - 3]], axis);
+      for (const [first, end] of piecesOf(record.keys)) pen.path([[left + first * cell + 1, top - 3], [left + end * cell - 2, top - 3]], axis);
+    }
     const rowStep = Math.ceil(12 / tall);
     steps.entry.queries.forEach((text, row) => {
       if (row !== item.row && (row % rowStep || Math.abs(row - item.row) < rowStep)) return;
-      const style = mark(row === item.row, theme.heads[0]);
+      const style = mark(row === item.row, theme.accent, "queries", row);
       pen.text(fitText(shortText(text, 16), left - 12, style), left - 8, top + (row + 0.5) * tall, { ...style, align: "end" });
     });
     const columnStep = Math.ceil(12 / cell);
     steps.entry.keys.forEach((text, column) => {
       if (column !== item.column && (column % columnStep || Math.abs(column - item.column) < columnStep)) return;
-      const style = mark(column === item.column, theme.heads[1]);
+      const style = mark(column === item.column, theme.heads[2], "keys", column);
       const x = left + (column + 0.5) * cell;
       if (flat) pen.text(shortText(text, 16), x, top - 10, { ...style, align: "center" });
-      else pen.text(fitText(shortText(text, 16), top - 42, style), x, top - 6, { ...style, angle: -90 });
+      else pen.text(fitText(shortText(text, 16), top - 50, style), x, top - 6, { ...style, angle: -90 });
     });
   }
 
@@ -367,13 +401,12 @@ export class WalkView extends View {
     const name = this.mapName(app);
     const calculation = this.calculation(app);
     const matrix = calculation.map(name);
-    const [low, high] = finiteRange(matrix);
     const samples = [];
     if (calculation.map("masked").includes(-Infinity) && (name === "masked" || name === "weights")) samples.push([MASKED, say("masked")]);
     if (matrix.some((value) => !Number.isFinite(value) && value !== -Infinity)) samples.push([MISSING, say("walk_not_finite")]);
-    const largest = plainNumber(Math.max(Math.abs(low), Math.abs(high)));
-    const text = name === "weights" && !calculation.steps.signed ? say("walk_scale_amounts", { high: plainNumber(high) }) : say("walk_scale_signs", { low: `\u2212${largest}`, high: largest });
-    return { ramp: null, samples, text: [text, this.changesText(calculation)].filter(Boolean).join(" \u00b7 ") };
+    const isAmount = name === "weights" && !calculation.steps.signed;
+    return { ramp: isAmount ? "map" : "signed", scale: "linear", title: say(isAmount ? "weightTitle" : /** @type {any} */ (`walk_name_${name}`)),
+      largest: this.scaleEnd(app, name, matrix), samples, text: this.changesText(calculation) };
   }
 
   /** What is not as in the model, in words; "" where all is. */
