@@ -27,14 +27,14 @@ export class Controls {
     const { app } = this;
     if (app.view.name === "walk" && !app.view.ofRecords(app)) return null;
     const shown = app.recordsOfText.filter((record) => app.view.shows(record));
-    const options = shown.map((record) => [record.number, recordName(record, app.records), `${record.label} \u00b7 ${record.entry.name}`]);
+    const options = shown.map((record) => [record.number, recordName(record, app.records), `${record.label} \u00b7 ${record.entry.name} (${say("fromZero")})`]);
     return options.length > 1 ? choice(say("layer"), app.state.record, options, (value) => app.set({ record: Number(value), locked: [] })) : null;
   }
 
   head() {
     const { app } = this;
     if (app.record.heads === 1) return app.record.entry.head_numbers ? make("span", { class: "label", text: app.record.oneHeadText }) : null;
-    const options = [...Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head: app.record.headNumber(head) })]),
+    const options = [...Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head: app.record.headNumber(head) }), `${say("head")} (${say("fromZero")})`]),
       ["mean", say("meanOfAll")]];
     const label = app.state.head === null ? null : headLabel(app.record, app.state.head);
     return [choice(say("head"), app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) })),
@@ -61,7 +61,7 @@ export class Controls {
     const chosen = app.view.other(app);
     const all = otherHeads(app, app.record);
     return choice(say("differenceOther"), all.findIndex((one) => one.record === chosen.record && one.head === chosen.head),
-      all.map((one, place) => [place, app.view.nameOf(app, one)]), (value) => app.set({ other: all[Number(value)] }), true);
+      all.map((one, place) => [place, `${one.record === app.state.record && app.records.length > 1 ? `${app.recordText(app.record)} \u00b7 ` : ""}${app.view.nameOf(app, one)}`]), (value) => app.set({ other: all[Number(value)] }), true);
   }
 
   /** Whose numbers are shown, of several grids of heads. */

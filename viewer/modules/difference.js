@@ -1,7 +1,7 @@
 // @ts-check
 
 import { Cells } from "./cells.js";
-import { formatWeight } from "./numbers.js";
+import { formatWeight, shortWeight } from "./numbers.js";
 import { headWeights } from "./head_statistics.js";
 import { CELL_KINDS } from "./map_canvas.js";
 import { MASKED, MISSING, WEIGHT, ZERO, signedShade } from "./table.js";
@@ -86,7 +86,7 @@ export class Difference extends Cells {
   }
 
   numberText(value) {
-    const text = super.numberText(value);
+    const text = Math.abs(value) < 0.05 ? "" : super.numberText(value);
     return value > 0 && text && !text.startsWith(">") ? `+${text}` : text;
   }
 
@@ -161,6 +161,15 @@ export class Difference extends Cells {
     const [[a, b], [c, d]] = [this.rowPairs[row], this.columnPairs[column]];
     const error = this.one.error(a, c) + this.other.error(b, d);
     return { one: this.one.cell(a, c), other: this.other.cell(b, d), difference: formatWeight(this.value(row, column), error) };
+  }
+
+  /** The difference as it is calculated, the larger weight first; its digits come out, or it is "about". */
+  calculation(row, column) {
+    const [[a, b], [c, d]] = [this.rowPairs[row], this.columnPairs[column]];
+    const weights = [[this.one, a, c], [this.other, b, d]].map(([table, r, k]) => (table.kind(r, k) === MASKED ? 0 : table.value(r, k)));
+    const [more, less, rest] = [...weights.sort((x, y) => y - x), Math.abs(this.value(row, column))].map((weight) => shortWeight(weight));
+    const number = (text) => Number(text.replace("\u2212", "-"));
+    return `${more} \u2212 ${less} ${Math.abs(number(more) - number(less) - number(rest)) < 1e-9 ? "=" : "\u2248"} ${rest}`;
   }
 
   /** A difference's place on a scale, from -1 to 1. */

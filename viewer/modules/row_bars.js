@@ -19,7 +19,7 @@ const [BARS_TITLE, BARS_TEXT] = [{ size: 16, bold: true }, { size: 13 }];
 export const barsTop = (row, top, bottom) => clamp(row, top + 12, Math.max(top + 12, bottom - BARS_ROOM.height + 16));
 
 /** Whom a query looks at, as bars: the strongest keys, the others together, and the mark of an even share. */
-export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.width, titled = true }) {
+export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.width }) {
   const { theme } = app;
   const order = byWeight(table, row);
   if (!order.length) return;
@@ -33,7 +33,7 @@ export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.widt
   const colorOf = table.signed ? divergingColor : rampColor;
   const heads = headsOf(table);
   const looks = table.record.say("looksAtTitle", { query: queryOf(table, row) });
-  if (titled) pen.text(fitText(heads > 1 ? `${looks} (${say("meanOfHeads", { count: heads })})` : looks, width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
+  pen.text(fitText(heads > 1 ? `${looks} (${say("meanOfHeads", { count: heads })})` : looks, width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
   const even = evenShare(table, row);
   const marked = even !== null && most > 0 && even <= most;
   const at = x + name + (length * (even ?? 0)) / most;
@@ -57,28 +57,31 @@ export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.widt
 /** How much more each head gives to the keys that differ most: a bar on the side of the head that gives more, from zero in the middle. */
 export function drawDifferenceBars(app, pen, table, row, { one, other }, { x, y }) {
   const { theme } = app;
-  const order = byWeight(table, row).filter((column) => table.value(row, column) !== 0).slice(0, NAMED + 1);
+  const all = byWeight(table, row).filter((column) => table.value(row, column) !== 0);
+  const order = all.slice(0, NAMED);
   if (!order.length) return;
   pen.text(fitText(say("differenceAsks", { query: queryOf(table, row) }), BARS_ROOM.width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
-  const numbers = order.map((column) => differenceText(table.value(row, column)));
-  const [name, number] = [84, Math.max(...numbers.map((text) => textWidth(text, { size: 12 }))) + 6];
-  const side = (BARS_ROOM.width - name - number) / 2;
-  const middle = x + name + side;
+  const rest = all.slice(NAMED);
+  const lines = order.map((column) => ({ text: shortText(table.columnText(column)), value: table.value(row, column), fill: divergingColor(table.shade(row, column, app.state.scale), theme), color: theme.text }));
+  if (rest.length) lines.push({ text: say("others", { count: rest.length }), value: rest.reduce((sum, column) => sum + table.value(row, column), 0), fill: theme.surface, color: theme.muted });
+  const [name, number] = [84, 44];
+  const side = (BARS_ROOM.width - name - 2 * number) / 2;
+  const middle = x + name + number + side;
+  const most = Math.max(...lines.map(({ value }) => Math.abs(value)));
   const small = { size: 11 };
-  const ends = [[other, "end", -1], [one, "start", 1]];
-  for (const [head, align, sign] of /** @type {[string, "start"|"end", number][]} */ (ends)) {
+  for (const [head, align, sign] of /** @type {[string, "start"|"end", number][]} */ ([[other, "end", -1], [one, "start", 1]])) {
     pen.text(fitText(say("differenceMoreIn", { name: head }), BARS_ROOM.width / 2 - 4, small), middle + 5 * sign, y + 1.1 * BAR_STEP,
       { color: divergingColor(0.8 * sign, theme), ...small, align });
   }
-  order.forEach((column, line) => {
-    const at = y + (line + 2.1) * BAR_STEP;
-    const value = table.value(row, column);
-    const wide = Math.max(1, (side * Math.abs(value)) / Math.abs(table.value(row, order[0])));
-    pen.text(fitText(shortText(table.columnText(column)), name - 8, { size: 12 }), x + name - 8, at, { color: theme.text, size: 12, align: "end" });
-    pen.rect(value < 0 ? middle - wide : middle, at - 6, wide, 12, { fill: divergingColor(table.shade(row, column, app.state.scale), theme), stroke: theme.border });
-    pen.text(numbers[line], x + BARS_ROOM.width, at, { color: theme.text, size: 12, align: "end" });
+  lines.forEach(({ text, value, fill, color }, line) => {
+    const at = y + (line + (line === NAMED ? 2.4 : 2.1)) * BAR_STEP;
+    const wide = Math.max(1, (side * Math.abs(value)) / most);
+    const sign = value < 0 ? -1 : 1;
+    pen.text(fitText(text, name - 8, BARS_TEXT), x + name - 8, at, { color, ...BARS_TEXT, align: "end" });
+    pen.rect(value < 0 ? middle - wide : middle, at - 8, wide, 16, { fill, stroke: theme.border, radius: 2 });
+    pen.text(differenceText(value), middle + sign * (wide + 6), at, { color, ...BARS_TEXT, align: sign < 0 ? "end" : "start" });
   });
-  pen.path([[middle, y + 1.5 * BAR_STEP], [middle, y + (order.length + 1.7) * BAR_STEP]], { color: theme.text, lineWidth: 1 });
+  pen.path([[middle, y + 1.6 * BAR_STEP], [middle, y + (lines.length + (rest.length ? 2 : 1.6)) * BAR_STEP]], { color: theme.text, lineWidth: 1 });
 }
 
 /** A difference with its sign. */

@@ -147,7 +147,7 @@ export function strongestOf(table, row, order) {
 }
 
 /** What stands between the statements of the line of numbers. */
-const APART = " \u2003 ";
+export const APART = " \u2003 ";
 
 /** What an equal share of a row is, and of how many tokens. */
 function evenText(table, row) {

@@ -69,7 +69,12 @@ button:hover:enabled { border-color: var(--muted); }
 .textlist [aria-selected="true"] { background: var(--surface); border-color: var(--border); color: var(--text); }
 .listed .body { flex-direction: row; }
 .listed .textlist { flex-direction: column; width: 240px; padding: 8px 0 8px 16px; }
-.listed .textlist [role="option"] { max-width: none; }
+.listed .textlist [role="option"] { max-width: none; flex-wrap: wrap; }
+.listed .textlist::before { content: attr(aria-label); padding: 0 8px; font-weight: 650; }
+.listed .textlist bdi { flex: 1 1 0; }
+.textlist .result { color: var(--text); white-space: nowrap; }
+.textlist .result:empty { display: none; }
+.listed .result { flex: 1 0 100%; padding-left: 15px; }
 .listed .textlist bdi { -webkit-line-clamp: 3; }
 .stage { position: relative; flex: none; min-height: 0; }
 .walking .stage { flex: 1 1 auto; min-height: 240px; }

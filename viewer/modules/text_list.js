@@ -3,7 +3,9 @@
 import { commonPlaces } from "./difference.js";
 import { make } from "./elements.js";
 import { say } from "./language.js";
+import { percent, shortWeight } from "./numbers.js";
 import { textsOf } from "./record_names.js";
+import { byWeight, mostSurprising, rowsAddUp } from "./sentence.js";
 import { joinPieces, shortText, visibleText } from "./text.js";
 
 /** The most pairs of words that are compared to find what differs among texts; of more texts each is compared with its neighbours. */
@@ -72,6 +74,20 @@ export function runningText(records) {
   return text.length > LONGEST_HEADING ? "" : visibleText(text);
 }
 
+/** The most texts that have a result each. */
+const MOST_TOLD = 12;
+
+/** What a word looks at most in a table; where the table has no such word, that of its own pair. */
+function resultOf(table, asks) {
+  const pair = mostSurprising(table);
+  const same = Array.from({ length: table.rows }, (_, row) => row).find((row) => table.rowText(row) === asks);
+  const row = same ?? pair?.row;
+  const column = row === undefined ? undefined : same === undefined ? pair?.column : byWeight(table, row)[0];
+  if (row === undefined || column === undefined) return "";
+  const value = table.value(row, column);
+  return `\u2068${shortText(table.rowText(row))}\u2069 \u2192 \u2068${shortText(table.columnText(column))}\u2069 ${rowsAddUp(table) ? percent(value) : shortWeight(value)}`;
+}
+
 /** The texts that one model read: a list at the left, or where that has no room, side by side above the controls. */
 export class TextList {
   constructor(app) {
@@ -111,7 +127,22 @@ export class TextList {
       make("span", { class: "number", text: String(number + 1) }),
       make("bdi", {}, document.createTextNode(from ? "\u2026 " : ""),
         ...shown.flatMap((part, place) => [part.startsWith(" ") ? " " : "", part.trim() && (marks[from + place] ? make("b", { text: visibleText(part.trim()) }) : visibleText(part.trim()))]),
-        words ? null : document.createTextNode(say("textBrief", { number: number + 1 }))));
+        words ? null : document.createTextNode(say("textBrief", { number: number + 1 }))), make("span", { class: "result" }));
+  }
+
+  /** Writes under each text what the word that asks looks at most there, or the text's own pair, in the chosen head. */
+  tellResults() {
+    const { app, app: { frame: { list } } } = this;
+    if (list.hidden || list.children.length > MOST_TOLD) return;
+    const row = (app.active() ?? app.featured())?.row;
+    const asks = row === undefined || !app.view.ofTables || app.record.large ? null : app.table().rowText(row);
+    [...list.children].forEach((entry, number) => {
+      const record = app.records.find((one) => one.entry.text === number && one.label === app.record.label);
+      if (record && !record.decoded) record.decode().then(() => app.changed());
+      const text = asks === null || !record?.decoded || !(app.state.head === null || app.state.head < record.heads) ? "" : resultOf(app.table(app.state.head, record), asks);
+      const shown = entry.querySelector(".result");
+      if (shown.textContent !== text) shown.textContent = text;
+    });
   }
 
   choose(number) {

@@ -442,6 +442,7 @@ export class Viewer {
     const text = item ? this.view.describe(this, item) : selectionText(this);
     if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
     this.frame.tellSentence(sentenceOf(this), `${this.state.view} ${this.state.record} ${this.state.head}`);
+    this.list.tellResults();
     this.frame.tip.hidden = !item || this.view.quiet || this.cards.open;
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);

@@ -7,7 +7,8 @@ import { percent, shortWeight } from "../numbers.js";
 import { textName } from "../record_names.js";
 import { drawDifferenceBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
-import { MASKED, MISSING } from "../table.js";
+import { APART } from "../sentence.js";
+import { MASKED, MISSING, WEIGHT } from "../table.js";
 import { shortText } from "../text.js";
 
 /** The most tokens that the legend names as left out. */
@@ -107,8 +108,17 @@ export class DifferenceView extends PatternView {
     const kind = table.kind(row, column);
     const text = kind === MASKED ? say("differenceHidden", pair) : kind === MISSING ? say("differenceMissing", pair)
       : value === 0 ? say("differenceEqual", { ...pair, ...names }) : say("differenceMore", { ...pair, one: more, other: less, difference: shortWeight(Math.abs(value)) });
-    const moved = item ? null : table.moved;
-    return { text, shares: [kind === MASKED ? "" : this.describe(app, of), moved === null ? "" : say("differenceMoved", { percent: percent(moved) })].filter(Boolean).join(" \u2014 ") };
+    const { moved } = table;
+    return { text, shares: [kind === WEIGHT ? table.calculation(row, column) : "", moved === null ? "" : say("differenceMoved", { percent: percent(moved) }), this.finding(table, names)].filter(Boolean).join(APART) };
+  }
+
+  /** Which key each head looks at more than the other one does, over all queries; "" where that is nearly the same. */
+  finding(table, names) {
+    const sums = Array.from({ length: table.columns }, (_, column) => Array.from({ length: table.rows }, (__, row) => table.value(row, column) || 0).reduce((sum, value) => sum + value, 0) / table.rows);
+    const [key, otherKey] = [Math.max(...sums), Math.min(...sums)].map((sum) => sums.indexOf(sum));
+    if (!(sums[key] > 0.05 && sums[otherKey] < -0.05)) return "";
+    const name = (column) => `\u2068${shortText(table.columnText(column))}\u2069`;
+    return say("differenceLook", { ...names, key: name(key), otherKey: name(otherKey) });
   }
 
   drawBars(app, pen, table, row, place) {
@@ -166,7 +176,7 @@ export class DifferenceView extends PatternView {
     const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
     const tokens = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
     const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
-    const notes = [table.largest ? say("differenceSides", this.names(app)) : say("differenceZero"),
+    const notes = [table.largest ? say("differenceSides", this.names(app)) : say("differenceZero"), table.largest ? say("differenceBlank") : "",
       scale === "linear" ? "" : scaleText(scale), tokens && say("differenceLeftOut", { tokens })];
     return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
   }

@@ -5,9 +5,8 @@ import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp, percent, shortWeight } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
-import { BARS_ROOM, drawRowBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
-import { byWeight, evenShareOf, evenShareOfSums, headsOf, rowsAddUp } from "../sentence.js";
+import { byWeight, evenShare, evenShareOf, evenShareOfSums, headsOf, rowsAddUp } from "../sentence.js";
 import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
 import { flowText, flowTexts, sizeOfToken, wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf, specialText } from "./record_view.js";
@@ -18,8 +17,8 @@ const SIZES = [44, 36, 32, 28, 24, 20, 18, 16];
 /** Below this width the largest size is too large. */
 const ROOMY = 1600;
 
-/** The most that a line is wide: in sizes of its letters, and in pixels where that is more; and the least width of the bars below it. */
-const [LONGEST_LINE, LEAST_LINE, BARS_WIDTH] = [30, 960, 640];
+/** The most that a line is wide: in sizes of its letters, and in pixels where that is more; and the least room of the heading. */
+const [LONGEST_LINE, LEAST_LINE, LEAST_ROOM] = [30, 960, 640];
 
 /** The room at the upper and lower edge. */
 const EDGE = 12;
@@ -54,12 +53,11 @@ export class WordsView extends RecordView {
     if (this.cache?.key === key) return this.cache.place;
     const texts = { keys: flowTexts(table, "column"), queries: this.single(app) ? null : flowTexts(table, "row") };
     const place = SIZES.slice(width < ROOMY ? 1 : 0).reduce((/** @type {any} */ best, size) => (best && !best.cut && best.bottom <= height - EDGE ? best : this.flow(table, texts, app.area, size)), null);
-    const bars = place.bottom + BARS_ROOM.height <= height - EDGE;
-    const bottom = place.bottom + (bars ? BARS_ROOM.height : 0);
-    // Text and bars stand in the middle of a page; a phone's legend follows them.
-    const down = width < 500 ? 0 : Math.max(0, Math.floor((height - bottom) / (bars ? 2 : 3)) - EDGE);
+    const { bottom } = place;
+    // The text stands in the middle of a page; a phone's legend follows it.
+    const down = width < 500 ? 0 : Math.max(0, Math.floor((height - bottom) / 3) - EDGE);
     for (const box of new Set([...place.queries, ...place.keys])) box.y += down;
-    Object.assign(place, { top: place.top + down, bottom: place.bottom + down, first: place.first + down, bars, height: width < 500 ? bottom + 8 : Math.max(bottom + 8, height) });
+    Object.assign(place, { top: place.top + down, bottom: bottom + down, first: place.first + down, height: width < 500 ? bottom + 8 : Math.max(bottom + 8, height) });
     this.cache = { key, place };
     return place;
   }
@@ -75,13 +73,18 @@ export class WordsView extends RecordView {
     const most = oneLine ? room : Math.min(room, Math.max(LEAST_LINE, LONGEST_LINE * size));
     const boxes = [texts.keys, texts.queries ?? []].flatMap((some) => flowText(some, 0, first, most, style).places);
     const used = Math.max(0, ...boxes.map((box) => box.x + box.width)) - Math.min(most, ...boxes.map((box) => box.x));
-    const wide = Math.min(most, Math.max(Math.ceil(used), BARS_WIDTH));
+    const wide = Math.min(most, Math.max(Math.ceil(used), LEAST_ROOM));
     const left = Math.floor((area.width - wide) / 2);
     const queries = texts.queries ? flowText(texts.queries, left, first, wide, style) : null;
     const top = queries ? queries.bottom + small + 60 : first;
     const keys = flowText(texts.keys, left, top, wide, style);
     return { table, left, size, small, wide, top, first, bottom: keys.bottom + small + 4, cut: boxes.some((box) => box.width >= most), queries: queries?.places ?? keys.places, keys: keys.places,
       texts: { keys: texts.keys, queries: texts.queries ?? texts.keys }, rtl: { keys: keys.rtl, queries: (queries ?? keys).rtl } };
+  }
+
+  /** On phones too, the text takes the room that the screen has. */
+  below() {
+    return -Infinity;
   }
 
   size(app) {
@@ -106,11 +109,13 @@ export class WordsView extends RecordView {
       : say(rows.length ? "whatSeveral" : "whatAll");
     this.drawHeading(app, pen, place, what, headsOf(place.table) > 1 ? app.headText() : "", place.top - 34, place.rtl.keys);
     const strongest = this.strongest(place, rows);
+    const even = rows.length === 1 && evenShare(place.table, rows) !== null; // only what is looked at is coloured
     if (rows.length === 1 && strongest.length && this.single(app) && strongest[0].column !== rows[0]) this.drawCurve(app, pen, place.keys[rows[0]], place.keys[strongest[0].column], place.small);
     place.keys.forEach((box, column) => {
       if (box.y > win.y + win.height || box.y + box.height < win.y) return;
       const shade = signedShade(sums.values[column], sums.end, withoutRows(app.state.scale));
-      this.drawWord(app, pen, box, place.texts.keys[column], { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
+      const quiet = even && sums.kinds[column] === WEIGHT && sums.values[column] <= evenShareOf(place.table, rows[0], column);
+      this.drawWord(app, pen, box, place.texts.keys[column], quiet ? null : { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
     });
     for (const { column, text } of strongest) {
       const box = place.keys[column];
@@ -119,9 +124,6 @@ export class WordsView extends RecordView {
         { ...style, color: theme.text, align: "center" });
     }
     this.drawBoundary(app, pen, place, "keys");
-    if (rows.length === 1 && place.bars) {
-      drawRowBars(app, pen, place.table, rows[0], { x: place.left, y: place.bottom, width: place.wide, titled: false });
-    }
     const item = app.active();
     if (item && app.keyboard) {
       const box = (item.side === "key" ? place.keys[item.column] : place.queries[item.row]);
@@ -133,7 +135,7 @@ export class WordsView extends RecordView {
   strongest({ table }, rows) {
     if (rows.length !== 1) return [];
     const size = (column) => Math.abs(table.value(rows[0], column));
-    const order = byWeight(table, rows[0]).slice(0, MARKED).filter((column, place) => size(column) > (place ? evenShareOf(table, rows[0], column) : 0));
+    const order = byWeight(table, rows[0]).slice(0, MARKED).filter((column, place) => size(column) > (place ? 2 * evenShareOf(table, rows[0], column) : 0));
     return order.map((column) => ({ column, text: rowsAddUp(table) ? percent(table.value(rows[0], column)) : shortWeight(table.value(rows[0], column)) }));
   }
 
@@ -146,6 +148,9 @@ export class WordsView extends RecordView {
     const bends = flat ? [[x0, y0 - small - 12], [x1, y1 - small - 12]] : [[x0, (y0 + y1) / 2], [x1, (y0 + y1) / 2]];
     const at = (t, one) => (1 - t) ** 3 * [x0, y0][one] + 3 * t * (1 - t) ** 2 * bends[0][one] + 3 * t * t * (1 - t) * bends[1][one] + t ** 3 * [x1, y1][one];
     pen.path(Array.from({ length: 33 }, (_, step) => [at(step / 32, 0), at(step / 32, 1)]), { color: app.theme.accent, lineWidth: 1.5 });
+    const [back, down] = [6 * Math.sign(x0 - x1), y1 > bends[1][1] ? -7 : 7];
+    const side = flat ? back / 3 : 0; // the curve comes from the side of the word that asks
+    pen.path([[x1 - 4 + side, y1 + down], [x1, y1], [x1 + 4 + side, y1 + down]], { color: app.theme.accent, lineWidth: 1.5 });
   }
 
   drawHeading(app, pen, place, text, aside, y, rtl) {
