@@ -35,7 +35,10 @@ def texts(show):
 @pytest.mark.parametrize("width", [1440, 400, 320])
 def test_texts_are_a_list_and_layers_are_layers(texts, width):
     shown, entries = texts(size=(width, 800))
-    words = [entry.removeprefix(str(number)) for number, entry in enumerate(entries.all_text_contents(), 1)]
+    words = entries.locator("bdi").all_text_contents()
+    asking, *_ = shown.page.locator(".shares").text_content().partition(" →")
+    results = entries.locator(".result").all_text_contents()
+    assert [result.startswith(f"{asking} → ") for result in results[:2]] == [True, True]
     assert words == list(TEXTS) if width > 1000 else words[0].endswith("too tired") and words[1].endswith("too wide")
     assert entries.locator("b").all_text_contents() == ["tired", "wide"]  # no other text is like the third
     choices = shown.page.locator("select[aria-label=Layer] option").all_text_contents()

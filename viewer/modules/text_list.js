@@ -71,7 +71,7 @@ const LONGEST_HEADING = 160;
 export function runningText(records) {
   const words = records.length && !records[0].large && !textsOf(records) ? toldBy(records) : null;
   const text = words ? joined(words).join("") : "";
-  return text.length > LONGEST_HEADING ? "" : visibleText(text);
+  return text && text.length <= LONGEST_HEADING ? visibleText(text) : "";
 }
 
 /** The most texts that have a result each. */

@@ -117,7 +117,7 @@ export class DifferenceView extends PatternView {
     const sums = Array.from({ length: table.columns }, (_, column) => Array.from({ length: table.rows }, (__, row) => table.value(row, column) || 0).reduce((sum, value) => sum + value, 0) / table.rows);
     const [key, otherKey] = [Math.max(...sums), Math.min(...sums)].map((sum) => sums.indexOf(sum));
     if (!(sums[key] > 0.05 && sums[otherKey] < -0.05)) return "";
-    const name = (column) => `\u2068${shortText(table.columnText(column))}\u2069`;
+    const name = (column) => `\u201c\u2068${shortText(table.columnText(column))}\u2069\u201d`;
     return say("differenceLook", { ...names, key: name(key), otherKey: name(otherKey) });
   }
 
