@@ -265,7 +265,7 @@ class FlowOfSteps:
         texts = cell_texts(weights.double().numpy())[query], [line[0] for line in cell_texts(value.numpy())]
         if value.shape[1] and torch.allclose(row @ value, output[query], rtol=1e-4, atol=1e-6):
             total = _number(output[query, 0].item())
-            yield f"output of {asks}, first number = {_products(*texts)} = {total}: weights × first column of value"
+            yield f"output of {asks}, first number = {_products(*texts, total)}: weights × first column of value"
 
     def _worked(self, shares: bool) -> str:
         """Returns the score and the weight of the traced pair, operation by operation."""
@@ -288,7 +288,7 @@ class FlowOfSteps:
             bias = [b.item() for b in steps.get("unit bias", torch.zeros(0)).flatten() if b]
             added = "".join(f" + {_bracketed(_number(number))}" for number in bias)
             texts = (cell_texts(vector[None].numpy())[0] for vector in factors)
-            parts = [f"{_products(*texts)}{added} = {parts[0]}"]
+            parts = [_products(*texts, parts[0], added)]
         parts[0] = f"{pair} = {parts[0]}"
         last = "scores"
         for name in ("scaled", "capped", "biased", "masked"):
@@ -343,7 +343,16 @@ def _bracketed(text: str) -> str:
     return f"({text})" if text.startswith("−") else text
 
 
-def _products(left: list[str], right: list[str]) -> str:
-    """Returns a sum of products of numbers as they stand in the cells; the middle of a long one is left out."""
+def _products(left: list[str], right: list[str], total: str, added: str = "") -> str:
+    """Returns a sum of products of numbers as they stand in the cells, and its total; of a long sum the first terms.
+
+    Numbers in cells are rounded, so the sign says whether those that are printed give the total that is printed.
+    """
     terms = [f"{_bracketed(a)} × {_bracketed(b)}" for a, b in zip(left, right, strict=True)]
-    return " + ".join(terms if len(terms) <= MOST_TERMS else [*terms[: MOST_TERMS - 1], "…"])
+    shown = " + ".join(terms if len(terms) <= MOST_TERMS else [*terms[: MOST_TERMS - 1], "…"])
+    numbers = [
+        [float(text.replace("−", "-").replace("∞", "inf")) for text in texts] for texts in (left, right, [total])
+    ]
+    printed = sum(a * b for a, b in zip(*numbers[:2], strict=True))
+    exact = not added and f"{printed:.4f}" == f"{numbers[2][0]:.4f}"
+    return f"{shown}{added} {'=' if exact else '≈'} {total}"
