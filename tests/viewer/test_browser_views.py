@@ -28,9 +28,9 @@ def test_narrow_windows_lose_nothing(show):
     for view in VIEWS:
         shown.show(view)
         assert shown.page.evaluate("document.documentElement.scrollWidth") <= 320
-        boxes = shown.page.locator("button:not([role=tab]), select, .tabs, [aria-selected=true]").evaluate_all(
-            "all => all.map((one) => [one.getBoundingClientRect().left, one.getBoundingClientRect().right])"
-        )
+        boxes = shown.page.locator(
+            "button:not([role=tab], .strip *), select, .tabs, [aria-selected=true], .strip, .strip [aria-current]"
+        ).evaluate_all("all => all.map((one) => [one.getBoundingClientRect().left, one.getBoundingClientRect().right])")
         assert all(left >= 0 and right <= 320 for left, right in boxes), view
         if view == "walk":
             shown.page.get_by_role("button", name="Map of weights").click()
