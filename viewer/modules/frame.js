@@ -60,7 +60,7 @@ export class Frame {
     const width = told.clientWidth;
     if (this.width !== width) told.style.minHeight = "";
     this.width = width;
-    told.style.minHeight = `${told.offsetHeight}px`;
+    told.style.minHeight = `${Math.ceil(told.getBoundingClientRect().height)}px`;
   }
 
   /** The height that the stage may have: what the other parts leave, and on narrow screens, where the page scrolls, what goes with the width and stands below. */
