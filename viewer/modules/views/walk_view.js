@@ -347,7 +347,7 @@ export class WalkView extends View {
       const style = mark(column === item.column, theme.heads[2], "keys", column);
       const x = left + (column + 0.5) * cell;
       if (flat) pen.text(shortText(text, 16), x, top - 10, { ...style, align: "center" });
-      else pen.text(fitText(shortText(text, 16), top - 50, style), x, top - 6, { ...style, angle: -90 });
+      else pen.text(fitText(shortText(text, 16), top - 46, style), x, top - 6, { ...style, angle: -90 });
     });
   }
 
