@@ -14,6 +14,7 @@ def test_a_planted_weight_is_seen_and_exact(show):
     source = documents.PlantedTiles
     query, key, weight = source.spike
     shown = show(documents.planted())
+    shown.show("long", pooling="maximum", head=1)
     place = shown.call("locate", {"row": query, "column": key})
     near = [shown.pixel(place["x"] + dx, place["y"] + dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)]
     far = shown.pixel(place["x"] + 60, place["y"] - 40)

@@ -8,7 +8,7 @@ import pytest
 
 from regard.records import AttentionRecord, DenseTiles, TokenAxis
 from regard.viewer import View
-from regard.viewer.patterns import Chance, peaks
+from regard.viewer.patterns import NEAR, Chance, nearness, peaks
 
 SENTENCE = (
     "the old lighthouse keeper climbed the stairs every evening , because the lamp would not light itself . " * 3
@@ -118,9 +118,9 @@ def test_a_long_head_is_told_in_a_sentence(show):
         told[2]
         == f"The tokens give “w0” (token 0) {100 * weights[2, :, 0].mean():.0f} % of their attention, on average."
     )
-    pair = weights[3, 500, 100]
-    gives = f"“w500” (token 500) gives {100 * pair:.0f} % of its attention to “w100” (token 100)"
-    assert told[3] == f"{gives}: {pair * 501:.0f} times its equal share."
+    rows = np.arange(LENGTH)
+    near = weights[3][np.abs(rows - rows[:, None]) <= 64].sum() / LENGTH
+    assert told[3] == f"Most attention goes far: only {100 * near:.0f} % stays within 64 tokens."
     bound = float(re.search(r"no token gets more than ([\d.]+) times", told[4])[1])
     assert 0 <= bound - (weights[4] * counts[:, None]).max() < 0.5 * bound
 
@@ -128,11 +128,15 @@ def test_a_long_head_is_told_in_a_sentence(show):
 def test_a_long_map_has_a_scale_that_shows_it_and_the_words_around(show):
     shown = show(View(long_record(), budget_bytes=500_000), size=(1440, 900))
     shown.show("long", head=4)
-    assert "4\xa0×" in shown.words.replace("× ", "×")
+    assert "equal share" in shown.words
     shown.show("long", head=3)
     words = shown.words
-    assert "≥ 20\xa0×" in words
-    assert "equal share" in words
+    assert {"100\xa0%", "≤ 0.1\xa0%"} <= {text for text, _ in texts(shown.call("svg"))}
+    assert "the future: hidden" in words
+    pair = long_record().source.weights[3, 500, 100]
+    assert f"“w500” (500) gives {100 * pair:.0f}\xa0% to “w100” (100), 400 tokens away" in re.sub(
+        "[\u2068\u2069]", "", words
+    )
     assert {f"w{number}" for number in (97, 99, 100, 103, 497, 500, 502)} <= set(words.split())
     shown.hover(row=300, column=40)
     assert {"w38", "w40", "w43", "w298", "w300", "w301"} <= set(shown.words.split())
@@ -161,15 +165,42 @@ def test_peaks_are_exact_and_their_bound_holds(mask):
     )
     source = DenseTiles(weights)
     multiples = weights * visible.sum(-1)[:, None]
-    for head, one in enumerate(peaks(source, source.pooled(32, 32)[1], Chance(record))):
+    for head, one in enumerate(peaks(source, source.pooled(32, 32)[1], Chance(record), 0)):
         assert multiples[head].max() <= one["times"] * 1.001
         assert one["times"] <= 1.5 * multiples[head].max()
         assert one["pairs"]
         for pair in one["pairs"]:
             assert pair["weight"] == weights[head, pair["query"], pair["key"]]
             assert pair["times"] == pytest.approx(multiples[head, pair["query"], pair["key"]], rel=1e-3)
-        assert one["pairs"][0]["times"] >= 0.6 * multiples[head, 20:].max()
+            assert abs(pair["query"] - pair["key"]) > 97 // 8
+        far = np.abs(np.subtract.outer(np.arange(97), np.arange(97))) > 97 // 8 + 4
+        assert one["pairs"][0]["weight"] >= (weights[head] * far)[20:].max()
         assert len({pair["key"] for pair in one["pairs"]}) == len(one["pairs"])
+
+
+@pytest.mark.parametrize("shift", [0, 30])
+def test_nearness_is_the_exact_attention_within_each_distance(shift):
+    queries, keys = 300 - shift, 300
+    away = np.abs(np.subtract.outer(np.arange(queries) + shift, np.arange(keys)))
+    weights = softmax(np.random.default_rng(3).normal(0, 1, (2, queries, keys)) - away / 40, True)
+    axes = [TokenAxis(tuple(map(str, range(length)))) for length in (queries, keys)]
+    record = AttentionRecord("a", 0, "causal" if shift else "self", *axes, weights)
+    expected = [[(one * (away <= most)).sum() / queries for most in NEAR] for one in weights.astype(np.float64)]
+    assert np.allclose(nearness(DenseTiles(weights), Chance(record), shift), expected, atol=1e-6)
+
+
+def test_points_of_a_long_map_are_the_same_on_all_screens(show):
+    for size in ((1440, 900), (400, 860)):
+        shown = show(View(long_record(), budget_bytes=500_000), size=size)
+        shown.show("long", head=1)
+        assert "about 5 tokens goes to 5 tokens" in shown.words
+        shown.hover(row=452, column=252)
+        told = re.search(r"Tokens (\d+)–(\d+) give ([\d.]+)\s% of their attention to tokens (\d+)–(\d+)", shown.words)
+        share, (q0, q1, k0, k1) = told[3], (int(told[one]) for one in (1, 2, 4, 5))
+        assert q0 <= 452 <= q1
+        assert k0 <= 252 <= k1
+        weights = long_record().source.weights[1, q0 : q1 + 1, k0 : k1 + 1].astype(np.float64)
+        assert float(share) == pytest.approx(100 * weights.sum() / len(weights), rel=0.03)
 
 
 def test_a_key_that_few_queries_look_at_is_no_sink():

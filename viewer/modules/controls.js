@@ -5,7 +5,7 @@ import { action, choice, headToggle, make, zoomButtons } from "./elements.js";
 import { headLabel, labelText, leftOutText, noiseText } from "./head_labels.js";
 import { say } from "./language.js";
 import { ordersOf } from "./head_order.js";
-import { POOLINGS, poolingText } from "./long_map.js";
+import { POOLINGS } from "./long_map.js";
 import { recordName } from "./record_names.js";
 import { middleText } from "./text.js";
 
@@ -119,7 +119,7 @@ export class Controls {
 
   pooling() {
     const { app } = this;
-    return choice(say("overview"), app.state.pooling, POOLINGS.map((pooling) => [pooling, poolingText(pooling)]), (value) => app.set({ pooling: value }));
+    return choice(say("long_point"), app.state.pooling, POOLINGS.map((pooling) => [pooling, say(pooling === "mean" ? "long_point_share" : "long_point_largest")]), (value) => app.set({ pooling: value }));
   }
 
   findings() {

@@ -26,7 +26,7 @@ function tickText({ ramp, scale, largest, beyond, unit = "" }, shade) {
   }
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
   const text = largest === null ? `${legendNumber(100 * part)} %` : `${legendNumber(part * largest)}${part > 0 ? unit : ""}`;
-  if (shade === 0 && scale === "log") return `\u2264 ${text}`;
+  if (shade === 0 && (scale === "log" || scale === "share")) return `\u2264 ${text}`;
   return shade === 1 && beyond ? `\u2265 ${text}` : text;
 }
 
@@ -135,7 +135,7 @@ function drawColors(pen, legend, { x, length }, theme) {
     pen.rect(x + (step * length) / LEGEND_STEPS, top, length / LEGEND_STEPS + 0.6, height, { fill });
   }
   if (legend.ramp !== "width") pen.rect(x, top, length, height, { stroke: theme.border });
-  for (const shade of [0, 0.5, 1]) {
+  for (const shade of legend.scale === "share" ? [0, 1 / 3, 2 / 3, 1] : [0, 0.5, 1]) {
     pen.text(tickText(legend, shade), x + shade * length, numbers,
       { color: theme.muted, size: 11, align: shade === 0 ? "start" : shade === 1 ? "end" : "center" });
   }

@@ -11,7 +11,7 @@ import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 import { quoted, shortText } from "./text.js";
 
 /** The statistics of a pooled map; `poolingText` has their words. */
-export const POOLINGS = ["maximum", "mean"];
+export const POOLINGS = ["mean", "maximum"];
 
 export const poolingText = (pooling) => say(pooling === "mean" ? "pooling_mean" : "pooling_maximum");
 
@@ -24,14 +24,11 @@ export function shadeOf(value, limit, scale, signed = false) {
   return { kind: WEIGHT, shade: Math.round(255 * (signed ? (1 + Math.sign(value) * shade) / 2 : shade)) };
 }
 
-/** The least and the most equal shares at which the scale of a map ends. */
-export const [LEAST_END, MOST_END] = [4, 20];
-
 /** The most pairs that are listed of all heads. */
 const MOST_PEAKS = 6;
 
-/** The end of the scale of multiples of the equal share: the largest that is shown, rounded up, within bounds. */
-export const timesEnd = (largest) => Math.min(MOST_END, [LEAST_END, 5, 10, MOST_END].find((end) => end >= largest) ?? MOST_END);
+/** The scale of a map: of shares of attention logarithmic, from next to nothing to all. */
+export const mapScale = (record) => (record.signed ? "linear" : "share");
 
 /** Of a diagonal that more of the queries have than this part, their number is not said. */
 const MOST_REACHED = 0.9;
@@ -108,17 +105,10 @@ export class LongMap {
     return 1 / (kind === "causal" ? clamp(this.edge(queries.length, this.rows, row) + 1 + keys.length - queries.length, 1, keys.length) : keys.length);
   }
 
-  /** The equal share of a query, where it is known, else that of its bin. */
-  evenOf(head, query) {
-    const { signed, kind, queries, keys, entry } = this.record;
-    if (!signed && !entry.overview.even && kind === "causal") return 1 / clamp(query + 1 + keys.length - queries.length, 1, keys.length);
-    return this.even(head, this.bin(query, 0)[0]);
-  }
-
-  /** The pairs of a head, or of all, that are the largest multiples of their equal share: {head, query, key, weight, times}. */
+  /** The far pairs of a head, or of all, with the most attention: {head, query, key, weight, times}. */
   peaksOf(head) {
     const all = this.peaks.map((one, of) => one.pairs.map((pair) => ({ ...pair, head: of })));
-    return head !== null ? all[head] ?? [] : all.flat().sort((a, b) => b.times - a.times).slice(0, MOST_PEAKS);
+    return head !== null ? all[head] ?? [] : all.flat().sort((a, b) => b.weight - a.weight).slice(0, MOST_PEAKS);
   }
 
   /** The largest multiple of the equal share that any weight of a head, or of all, is. */
@@ -127,15 +117,20 @@ export class LongMap {
     return head !== null ? all[head] ?? 0 : Math.max(0, ...all);
   }
 
+  /** The mean over heads where none is chosen of their attention within some distances: {count, share}[]; empty where there is no distance. */
+  nearness(head) {
+    const { near, within } = this.record.entry.overview;
+    if (!near?.length) return [];
+    return within.map((count, place) => ({ count, share: head === null ? near.reduce((sum, one) => sum + one[place], 0) / near.length : near[head][place] }));
+  }
+
   /** What a point of the map is of the weights, where blocks of bins are joined. */
   statistic(pooling, block) {
     const { queries, keys } = this.record;
     const size = (times) => ({ down: counted(Math.round((times * queries.length) / this.rows)), across: counted(Math.round((times * keys.length) / this.columns)) });
-    const { down, across } = size(1);
-    if (down === "1" && across === "1") return block === 1 ? say("long_single") : say("long_joined", { block });
-    const means = pooling === "mean" && block > 1;
-    const text = means ? say("long_joined_means", { block, down, across }) : say(pooling === "mean" ? "long_mean" : "long_largest", size(block));
-    return pooling === "mean" && this.hidden ? `${text}${say("long_hidden")}` : text;
+    const { down, across } = size(block);
+    if (down === "1" && across === "1") return say("long_single");
+    return say(pooling === "maximum" ? "long_largest" : this.record.signed ? "long_mean" : "long_share_of", { down, across });
   }
 
   /** The exact weight of a pair, or null where no tile with it is here; masked pairs are −1, or −∞ where there are signs. */
@@ -186,47 +181,60 @@ export class LongMap {
     }
   }
 
-  /**
-   * The whole pooled map, one pixel a block of bins: {canvas, limits (the number of the last colour in each row), kinds, beyond (whether a number is larger)}.
-   * @param {number|null} most the weight of the last colour; null: colours are multiples of the equal share, or the largest number where there are signs
-   */
-  bitmap(pooling, head, scale, block, theme, most = null) {
-    const key = `${pooling} ${head} ${scale} ${block} ${most} ${theme.name}`;
+  /** The whole pooled map, one pixel a block of bins: {canvas, rows, columns, values, limit (the number of the last colour), kinds}. */
+  bitmap(pooling, head, block, theme) {
+    const key = `${pooling} ${head} ${block} ${theme.name}`;
     if (!this.bitmaps.has(key)) {
       if (this.bitmaps.size > 24) this.bitmaps.delete(this.bitmaps.keys().next().value);
-      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block, theme, most));
+      this.bitmaps.set(key, this.paintBitmap(pooling, head, block, theme));
     }
     return this.bitmaps.get(key);
   }
 
-  /** The largest pooled weight of each block of bins, so that a single bright bin is never lost. */
-  blocks(pooling, head, block, times) {
+  /** The first and the last position of a block of bins. */
+  span(length, bins, block, number) {
+    return [this.edge(length, bins, number * block), this.edge(length, bins, Math.min(bins, (number + 1) * block)) - 1];
+  }
+
+  /** Of each block of bins the largest weight, or the part of its queries' attention that its keys get (where there are signs the mean). */
+  blocks(pooling, head, block) {
     const [rows, columns] = [Math.ceil(this.rows / block), Math.ceil(this.columns / block)];
     const values = new Float32Array(rows * columns);
+    const { signed, queries, keys } = this.record;
+    const sizes = (length, bins) => Array.from({ length: bins }, (_, bin) => this.edge(length, bins, bin + 1) - this.edge(length, bins, bin));
+    const [down, across] = [sizes(queries.length, this.rows), sizes(keys.length, this.columns)];
+    const joined = (all, bin) => all.slice(bin - (bin % block), bin - (bin % block) + block).reduce((sum, one) => sum + one, 0);
+    const [heights, widths] = [down.map((_, bin) => joined(down, bin)), across.map((_, bin) => joined(across, bin))];
     for (let row = 0; row < this.rows; row += 1) {
-      const even = times ? this.even(head, row) : 1;
       for (let column = 0; column < this.columns; column += 1) {
         const bin = this.pooled(pooling, head, row, column);
         // What is not zero stays so, however small.
-        const value = bin.value === 0 && !bin.zero ? 1e-38 : bin.value / even;
+        const value = bin.value === 0 && !bin.zero ? 1e-38 : bin.value;
         const cell = Math.floor(row / block) * columns + Math.floor(column / block);
-        if (Number.isNaN(value) || Math.abs(value) > Math.abs(values[cell])) values[cell] = value; // NaN stays
+        if (pooling === "mean") values[cell] += (value * down[row] * across[column]) / heights[row] / (signed ? widths[column] : 1);
+        else if (Number.isNaN(value) || Math.abs(value) > Math.abs(values[cell])) values[cell] = value; // NaN stays
       }
     }
     return { rows, columns, values };
   }
 
-  paintBitmap(pooling, head, scale, block, theme, most) {
-    const { rows, columns, values } = this.blocks(pooling, head, block, most === null);
+  /** Whether all pairs of a block of bins are in the future. */
+  isFuture(block, row, column) {
+    const { kind, queries, keys } = this.record;
+    return kind === "causal" && this.span(keys.length, this.columns, block, column)[0] > this.span(queries.length, this.rows, block, row)[1] + keys.length - queries.length;
+  }
+
+  paintBitmap(pooling, head, block, theme) {
+    const { rows, columns, values } = this.blocks(pooling, head, block);
     const { signed } = this.record;
-    const largest = (part) => part.reduce((best, value) => (Math.abs(value) > best ? Math.abs(value) : best), 0);
-    const all = largest(values);
-    const limits = new Float64Array(rows).fill(most ?? (signed ? all : timesEnd(all)));
-    if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
+    const limit = signed ? values.reduce((best, value) => (Math.abs(value) > best ? Math.abs(value) : best), 0) : 1;
     const kinds = new Uint8Array(rows * columns);
     const shades = new Uint8Array(rows * columns);
-    values.forEach((value, cell) => { ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limits[Math.floor(cell / columns)], scale, signed)); });
-    return { canvas: mapCanvas(columns, rows, kinds, shades, theme, signed ? signsOf(theme) : undefined), limits, kinds: new Set(kinds), beyond: scale !== "row" && all > 1.01 * limits[0] };
+    values.forEach((value, cell) => {
+      ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limit, mapScale(this.record), signed));
+      if (kinds[cell] === ZERO && this.isFuture(block, Math.floor(cell / columns), cell % columns)) kinds[cell] = MASKED;
+    });
+    return { canvas: mapCanvas(columns, rows, kinds, shades, theme, signed ? signsOf(theme) : undefined), rows, columns, values, limit, kinds: new Set(kinds) };
   }
 
   /** What was found in the map: {text, head, row, column, kind}. */
@@ -257,13 +265,13 @@ export class LongMap {
     ];
   }
 
-  /** Mean weight that each bin of keys receives from a query. */
+  /** Sum of the attention that each token of a bin of keys gets. */
   received(head) {
     if (!this.receivedSums.has(head)) {
       const sums = new Float64Array(this.columns);
       const length = this.record.queries.length;
       for (let row = 0; row < this.rows; row += 1) {
-        const share = (this.edge(length, this.rows, row + 1) - this.edge(length, this.rows, row)) / length;
+        const share = this.edge(length, this.rows, row + 1) - this.edge(length, this.rows, row);
         for (let column = 0; column < this.columns; column += 1) sums[column] += this.pooled("mean", head, row, column).value * share;
       }
       this.receivedSums.set(head, sums);

@@ -2,22 +2,21 @@
 
 import { say } from "./language.js";
 import { fitText, textWidth } from "./lettering.js";
-import { LEAST_END } from "./long_map.js";
-import { pairText } from "./long_sentence.js";
+import { farPairs, pairText } from "./long_sentence.js";
 import { counted } from "./numbers.js";
-import { wordColors } from "./palette.js";
+import { visibleText } from "./text.js";
 import { flowText, sizeOfToken, tokenTexts } from "./text_flow.js";
 
 /** The least width of the panel beside a map, the most, and the room between both, in pixels. */
 const [LEAST_WIDTH_BESIDE, MOST_WIDTH_BESIDE, PANEL_GAP] = [300, 700, 40];
 
-/** The height of a line of a list. */
-const LIST_STEP = 24;
+/** The heights of a line of a list, and of the words around below it. */
+const [LIST_STEP, AROUND_STEP] = [26, 22];
 
 /** The text around a token: the size of its letters, and its most lines. */
-const [AROUND, AROUND_LINES] = [{ size: 16, height: 22, lineHeight: 28, least: 4 }, 3];
+const [AROUND, AROUND_LINES] = [{ size: 16, height: 24, lineHeight: 28, least: 4 }, 2];
 
-const [PANEL_TITLE, PANEL_SMALL, PANEL_TEXT] = [{ size: 16, bold: true }, { size: 12 }, { size: 13 }];
+const [PANEL_TITLE, PANEL_SMALL, PANEL_TEXT] = [{ size: 16, bold: true }, { size: 13 }, { size: 16 }];
 
 /** The room that a panel takes from the width of a map; 0 where it stands below. */
 export const panelRoom = (width) => (width >= 860 ? LEAST_WIDTH_BESIDE + PANEL_GAP : 0);
@@ -29,29 +28,48 @@ export function panelPlace(app, { right, bottom }) {
   return { x: right + PANEL_GAP, y: 12, width: Math.min(MOST_WIDTH_BESIDE, app.area.width - right - PANEL_GAP - 16), below: false };
 }
 
-/** Tokens around a position that fill some lines, and the place of the position among them. */
-function textAround(axis, position, width) {
+/** The letters of a token with the room after it; single letters stand without. */
+const widthOf = (text) => text.length + (text.length > 1 ? 1 : 0);
+
+/** Tokens around a position of so many letters, single ones joined to words, and the place of the position among them. */
+function textAround(axis, position, letters) {
   let [first, last] = [position, position + 1];
-  const letters = (AROUND_LINES - 0.6) * width / (0.62 * AROUND.size);
   let used = axis.text(position).length;
   while (used < letters && (first > 0 || last < axis.length)) {
-    if (first > 0) used += axis.text(first -= 1).length + 1;
-    if (last < axis.length) used += axis.text((last += 1) - 1).length + 1;
+    if (first > 0) used += widthOf(axis.text(first -= 1));
+    if (last < axis.length) used += widthOf(axis.text((last += 1) - 1));
   }
   const groups = Array.from({ length: last - first }, (_, number) => [first + number, first + number + 1]);
   const raw = groups.map(([one]) => axis.text(one));
-  // Single letters stand without gaps, and a space is a space.
-  const letterwise = raw.every((text) => [...text].length <= 1);
-  const texts = tokenTexts(axis, groups, raw, false).map((text, number) => (!letterwise ? text
-    : { ...text, shown: raw[number].trim() === "" && number !== position - first ? "\u00a0" : text.shown, starts: number > 0 && raw[number - 1].trim() === "" }));
-  return { texts, chosen: position - first, padding: letterwise ? 0 : 2 };
+  const chosen = position - first;
+  if (raw.some((text) => [...text].length > 1)) return { texts: tokenTexts(axis, groups, raw, false), chosen, padding: 2 };
+  const letterwise = { texts: /** @type {{shown: string, starts: boolean, special?: boolean}[]} */ ([]), chosen: 0, padding: 0 };
+  raw.forEach((text, number) => {
+    const [gap, before] = [text.trim() === "", number > 0 && raw[number - 1].trim() === ""];
+    if (number === chosen) letterwise.chosen = letterwise.texts.push({ shown: `\u2009${visibleText(text)}\u2009`, starts: before || gap }) - 1;
+    else if (gap) return;
+    else if (number === 0 || before || number === chosen + 1) letterwise.texts.push({ shown: text, starts: before || number === 0 });
+    else letterwise.texts.at(-1).shown += text;
+  });
+  // A word that is cut at an end is left out.
+  const { texts } = letterwise;
+  if (last < axis.length && texts.length - 1 > letterwise.chosen && axis.text(last).trim() && raw.at(-1).trim()) texts.pop();
+  if (first > 0 && letterwise.chosen > 0 && axis.text(first - 1).trim() && raw[0].trim() && texts[1].starts) { texts.shift(); letterwise.chosen -= 1; }
+  return letterwise;
+}
+
+/** The words around a token, which is in brackets, in one line. */
+function excerpt(axis, position, width) {
+  const { texts, chosen } = textAround(axis, position, Math.min(40, width / (1.2 * PANEL_SMALL.size)));
+  const line = texts.map(({ shown, starts }, number) => `${starts && number ? " " : ""}${number === chosen ? `[${shown.trim()}]` : shown}`).join("");
+  return `\u2026\u00a0${line}\u00a0\u2026`;
 }
 
 /** A text around a token, which has a frame or a shade. @returns {number} where it ends */
-function drawAround(app, pen, axis, position, title, { x, y, width }, colors) {
+function drawAround(app, pen, axis, position, title, { x, y, width }, looked) {
   const { theme } = app;
   pen.text(title, x, y, { color: theme.muted, ...PANEL_SMALL });
-  const { texts, chosen, padding } = textAround(axis, position, width);
+  const { texts, chosen, padding } = textAround(axis, position, ((AROUND_LINES - 0.5) * width) / (0.56 * AROUND.size));
   const { places } = flowText(texts, x, y + 14, width, { ...AROUND, padding });
   // The line of the token stands below one other, where there is one.
   const from = places[chosen].y - AROUND.lineHeight * Math.min(1, Math.round((places[chosen].y - y - 14) / AROUND.lineHeight));
@@ -62,9 +80,9 @@ function drawAround(app, pen, axis, position, title, { x, y, width }, colors) {
     const at = { ...box, y: y + 14 + line * AROUND.lineHeight };
     end = Math.max(end, at.y + AROUND.height);
     const style = { size: sizeOfToken(texts[number], AROUND.size), bold: number === chosen };
-    if (number === chosen) pen.rect(at.x - 2, at.y, at.width + 4, at.height, colors.fill ? { fill: colors.fill, radius: 3 } : { stroke: theme.accent, lineWidth: 2, radius: 3 });
+    if (number === chosen) pen.rect(at.x - padding, at.y, at.width + 2 * padding, at.height, looked ? { fill: theme.accent, radius: 3 } : { stroke: theme.accent, lineWidth: 2, radius: 3 });
     pen.text(fitText(texts[number].shown, at.width + 4, style), at.x + at.width / 2, at.y + at.height / 2,
-      { ...style, color: number === chosen && colors.fill ? colors.ink : number === chosen ? theme.text : theme.muted, align: "center" });
+      { ...style, color: number !== chosen ? theme.muted : looked ? theme.background : theme.text, align: "center" });
   });
   return end;
 }
@@ -72,13 +90,12 @@ function drawAround(app, pen, axis, position, title, { x, y, width }, colors) {
 /** What a panel shows: its parts from above to below. `spot` is the pair that is spoken of; lists are {title, lines: {text, item}[]}. */
 export function panelParts(place, map, head, spot) {
   const { record } = map;
-  const peaks = map.peaksOf(head);
-  const clear = peaks.filter((one) => one.times > LEAST_END);
-  const strongest = (clear.length ? clear : peaks.slice(0, 3)).map((one) => ({ text: pairText(record, one), item: { row: one.query, column: one.key, head: one.head } }));
+  const strongest = farPairs(map, head).map((one) => ({ text: pairText(record, one), around: `${excerpt(record.queries, one.query, place.width)}  \u2192  ${excerpt(record.keys, one.key, place.width)}`,
+    item: { row: one.query, column: one.key, head: one.head } }));
   // Of the findings of one head and kind the first is enough.
   const places = map.places();
   const found = places.filter((one, number) => places.findIndex((other) => other.head === one.head && other.kind === one.kind) === number).map((one) => ({ text: one.text, item: { row: one.row, column: one.column, head: one.head } }));
-  const top = place.y + (spot ? 2 * (34 + AROUND_LINES * AROUND.lineHeight) : 0) + 24;
+  const top = place.y + (spot ? (spot.row === spot.column && record.queries === record.keys ? 1 : 2) * (34 + AROUND_LINES * AROUND.lineHeight) : 0) + 16;
   const lists = [[say("long_strongest"), strongest], [say("long_findings"), found]].filter(([, lines]) => lines.length);
   let y = top;
   const rows = [];
@@ -86,28 +103,31 @@ export function panelParts(place, map, head, spot) {
     rows.push({ title, y });
     y += 26;
     for (const line of lines) {
-      rows.push({ ...line, x: place.x, y, width: place.width, height: LIST_STEP });
-      y += LIST_STEP;
+      const height = LIST_STEP + (line.around ? AROUND_STEP : 0);
+      rows.push({ ...line, x: place.x, y, width: place.width, height });
+      y += height;
     }
     y += 18;
   }
   return { rows, bottom: y };
 }
 
-export function drawPanel(app, pen, place, map, spot, parts, limit) {
+export function drawPanel(app, pen, place, map, spot, parts) {
   const { record } = map;
   const { theme } = app;
   if (spot) {
-    const shade = Math.min(1, (spot.times ?? 0) / limit);
-    const end = drawAround(app, pen, record.queries, spot.row, say("long_asks", { number: counted(spot.row) }), place, {});
-    drawAround(app, pen, record.keys, spot.column, say("long_looked_at", { number: counted(spot.column) }), { ...place, y: end + 26 }, wordColors(shade, theme));
+    const asks = say("long_asks", { number: counted(spot.row) });
+    const same = spot.row === spot.column && record.queries === record.keys;
+    const end = drawAround(app, pen, record.queries, spot.row, same ? say("long_itself", { number: counted(spot.row) }) : asks, place, false);
+    if (!same) drawAround(app, pen, record.keys, spot.column, say("long_looked_at", { number: counted(spot.column) }), { ...place, y: end + 26 }, true);
   }
   const active = app.active();
-  for (const { title, text, item, x, y, width, height } of parts.rows) {
-    if (!place.below && y + LIST_STEP > app.area.height) break;
+  for (const { title, text, around, item, x, y, width, height } of parts.rows) {
+    if (!place.below && y + (height ?? LIST_STEP) > app.area.height) break;
     if (title) { pen.text(fitText(title, place.width, PANEL_TITLE), place.x, y + 8, { color: theme.text, ...PANEL_TITLE }); continue; }
     const chosen = active && active.row === item.row && active.column === item.column;
-    if (chosen) pen.rect(x - 4, y, Math.min(width, textWidth(text, PANEL_TEXT) + 8), height, { fill: theme.highlight, radius: 3 });
-    pen.text(fitText(text, width, PANEL_TEXT), x, y + height / 2, { color: theme.text, ...PANEL_TEXT });
+    if (chosen) pen.rect(x - 4, y, Math.min(width, Math.max(textWidth(text, PANEL_TEXT), around ? textWidth(around, PANEL_SMALL) : 0) + 8), height, { fill: theme.highlight, radius: 3 });
+    pen.text(fitText(text, width, PANEL_TEXT), x, y + LIST_STEP / 2, { color: theme.text, ...PANEL_TEXT });
+    if (around) pen.text(fitText(around, width, PANEL_SMALL), x, y + LIST_STEP + 6, { color: theme.muted, ...PANEL_SMALL });
   }
 }

@@ -7,6 +7,12 @@ import { quoted, shortText } from "./text.js";
 /** Below this multiple of the equal share a head is said to spread its attention evenly. */
 const EVEN_TIMES = 4;
 
+/** The least weight of a far pair that is named. */
+const LEAST_WEIGHT = 0.05;
+
+/** From this share on it is most; of how many such distances a text is made at least where near is not all. */
+const [MOST_SHARE, LEAST_REACHES] = [0.5, 8];
+
 /** A part of a query's attention, of which small ones have digits too. */
 const shareText = (part) => (part < 0.01 ? percent(1).replace("100", legendNumber(Number((100 * part).toPrecision(2)))) : percent(part));
 
@@ -15,33 +21,48 @@ export const timesText = (times) => (times < 10 ? String(Math.round(10 * times) 
 
 const tokenNamed = (axis, position) => ({ text: quoted(shortText(axis.text(position), 24)), number: counted(position) });
 
-/** One pair of a head, in words. */
-export function sayOfPair(record, { query, key, weight, times }) {
+const namesOfPair = (record, { query, key, weight }) => {
   const [asks, looked] = [tokenNamed(record.queries, query), tokenNamed(record.keys, key)];
-  return say("long_says_pair", { query: asks.text, row: asks.number, key: looked.text, column: looked.number, weight: shareText(weight), times: timesText(times) });
-}
+  return { query: asks.text, row: asks.number, key: looked.text, column: looked.number, weight: shareText(weight) };
+};
+
+/** One pair of a head, in words. */
+export const sayOfPair = (record, pair) => say("long_says_pair", namesOfPair(record, pair));
 
 /** The same, as a line of a list. */
-export const pairText = (record, { query, key, weight, times }) => say("long_pair_line", { query: tokenNamed(record.queries, query).text, row: counted(query),
-  key: tokenNamed(record.keys, key).text, column: counted(key), weight: shareText(weight), times: timesText(times) });
+export const pairText = (record, pair) => say("long_pair_line", namesOfPair(record, pair));
 
-/** What a head does with a long text: its clearest finding, else its strongest pair, else that it spreads its attention evenly. */
+/** The far pairs of a head that stand out. */
+export const farPairs = (map, head) => map.peaksOf(head).filter(({ weight, times }) => weight >= LEAST_WEIGHT && times > EVEN_TIMES);
+
+/** What a head does with a long text: that it spreads its attention evenly, else what most of it is; and its strongest far pair. */
 export function sayOfLongHead(map, head) {
   const { record, findings } = map;
   if (record.signed) return { text: say("grid_signed"), shares: "" };
-  const peaks = map.peaksOf(head);
-  const bound = map.largestTimes(head);
-  const [best] = peaks;
+  const [best] = farPairs(map, head);
   const mine = (one) => head === null || one.head === head;
-  const regular = [...windowsOf(findings.diagonals.filter(mine)), ...findings.sinks.filter(mine)].sort((a, b) => b.share - a.share)[0];
-  const [spike] = findings.spikes.filter(mine);
-  const of = regular ?? spike ?? null;
-  const which = head === null && of ? say("headNumber", { head: record.headNumber(of.head) }) : "";
-  const text = regular ? sayOfFinding(record, regular) : spike ? sayOfPair(record, { ...spike, times: spike.weight / map.evenOf(spike.head, spike.query) })
-    : bound < EVEN_TIMES || !best ? say(head === null ? "long_says_all_even" : "long_says_even", { times: timesText(Math.ceil(10 * bound) / 10), count: record.heads })
-      : sayOfPair(record, best);
-  const shares = best && regular && best.times > EVEN_TIMES ? say("long_says_most", { pair: pairText(record, best) }) : "";
-  return { text: which ? say("long_says_of", { head: which, text }) : text, shares };
+  const windows = windowsOf(findings.diagonals.filter(mine));
+  const regular = [...windows, ...stripesOf(windows), ...findings.sinks.filter(mine)].sort((a, b) => b.share - a.share)[0];
+  const nearness = map.nearness(head).filter(({ count }) => LEAST_REACHES * count <= record.keys.length);
+  const near = nearness.find(({ share }) => share >= MOST_SHARE);
+  const shares = best && record.kind !== "cross" ? say("long_says_far", { pair: pairText(record, best), distance: counted(Math.abs(best.query + (record.kind === "causal" ? record.keys.length - record.queries.length : 0) - best.key)) }) : "";
+  const bound = map.largestTimes(head);
+  if (bound < EVEN_TIMES) return { text: say(head === null ? "long_says_all_even" : "long_says_even", { times: timesText(Math.ceil(10 * bound) / 10), count: record.heads }), shares: "" };
+  if (regular && !(near && regular.share < MOST_SHARE)) {
+    const text = sayOfFinding(record, regular);
+    return { text: head === null ? say("long_says_of", { head: say("headNumber", { head: record.headNumber(regular.head) }), text }) : text, shares };
+  }
+  const reach = near ?? nearness.at(-1);
+  if (!reach) return { text: best ? sayOfPair(record, best) : say("long_nothing"), shares: "" };
+  const text = say(!near ? "long_says_spread" : record.kind === "causal" ? "long_says_near_before" : "long_says_near_around", { share: percent(reach.share), count: counted(reach.count) });
+  return { text: head === null && record.heads > 1 ? say("meanOfHeadsSays", { count: record.heads, text }) : text, shares };
+}
+
+/** The far distances of a head together, where it has several. */
+function stripesOf(windows) {
+  const heads = [...new Set(windows.map((one) => one.head))];
+  return heads.map((head) => windows.filter((one) => one.head === head && one.from === undefined && Math.abs(one.offset) > 1)).filter((far) => far.length > 1)
+    .map((far) => ({ head: far[0].head, distances: far.map((one) => Math.abs(one.offset)).sort((a, b) => a - b), share: far.reduce((sum, one) => sum + (one.share * one.queries) / one.all, 0) }));
 }
 
 /** Distances of a head that follow each other are one window: its share is the mean over all queries. */
@@ -60,7 +81,8 @@ function windowsOf(diagonals) {
 }
 
 /** A distance, a window, or a key at which many look. */
-function sayOfFinding(record, { key, offset, share, from, queries, all }) {
+function sayOfFinding(record, { key, offset, share, from, queries, all, distances }) {
+  if (distances) return say("long_says_stripes", { share: percent(share), distances: distances.map(counted).join(", ") });
   if (key !== undefined) {
     const { text, number } = tokenNamed(record.keys, key);
     return say("long_says_sink", { key: text, number, share: percent(share) });
@@ -75,16 +97,15 @@ function sayOfFinding(record, { key, offset, share, from, queries, all }) {
   return queries < 0.9 * all ? say("long_says_some", { text, queries: counted(queries), all: counted(all) }) : text;
 }
 
-/** What a point of the map says: of one weight, or of the pairs of a bin. */
-export function sayOfPoint(map, pooling, head, { row, column }) {
+/** What a point of the map says, a block of bins in one bitmap: of one weight, or of the pairs of the block. */
+export function sayOfPoint(map, pooling, head, { row, column }, block, { values, columns: width }) {
   const { record } = map;
-  const { queries, keys } = record;
   const exact = map.exact(head, row, column);
-  if (exact !== null && !(exact < 0)) return Number.isNaN(exact) || record.signed ? "" : sayOfPair(record, { query: row, key: column, weight: exact, times: exact / map.evenOf(head, row) });
+  if (exact !== null && !(exact < 0)) return Number.isNaN(exact) || record.signed ? "" : sayOfPair(record, { query: row, key: column, weight: exact });
   if (exact !== null || record.signed) return "";
-  const [down, across] = map.bin(row, column);
-  const range = (length, bins, bin) => [map.edge(length, bins, bin), map.edge(length, bins, bin + 1) - 1].map(counted).filter((one, place, all) => one !== all[place - 1]).join("\u2013");
-  const { value } = map.pooled(pooling, head, down, across);
-  return say(pooling === "mean" ? "long_says_mean" : "long_says_region", { rows: range(queries.length, map.rows, down), columns: range(keys.length, map.columns, across),
-    weight: shareText(value), times: timesText(value / map.even(head, down)) });
+  const [down, across] = map.bin(row, column).map((bin) => Math.floor(bin / block));
+  if (map.isFuture(block, down, across)) return "";
+  const range = (span) => [...new Set(span)].map(counted).join("\u2013");
+  return say(pooling === "mean" ? "long_says_mean" : "long_says_region", { rows: range(map.span(record.queries.length, map.rows, block, down)),
+    columns: range(map.span(record.keys.length, map.columns, block, across)), weight: shareText(values[down * width + across]) });
 }

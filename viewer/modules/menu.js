@@ -55,7 +55,7 @@ export class Menu {
 
   scale() {
     const { app } = this;
-    const names = Object.keys(SCALES).filter((name) => name !== "row" || app.view.scalesRows);
+    const names = Object.keys(SCALES).filter((name) => name !== "share" && (name !== "row" || app.view.scalesRows));
     return choice(say("scale"), names.includes(app.state.scale) ? app.state.scale : "linear", names.map((name) => [name, scaleText(name)]),
       (value) => app.set({ scale: value }), true);
   }

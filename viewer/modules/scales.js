@@ -5,10 +5,14 @@ import { say } from "./language.js";
 /** Decades that the logarithmic scale shows below the largest weight. */
 export const DECADES = 4;
 
+/** Decades of the scale of shares: from a thousandth to all. */
+export const SHARE_DECADES = 3;
+
 export const SCALES = {
   linear: { shade: (part) => part },
   root: { shade: (part) => Math.sqrt(part) },
   log: { shade: (part) => (part > 0 ? Math.max(0, 1 + Math.log10(part) / DECADES) : 0) },
+  share: { shade: (part) => (part > 0 ? Math.max(0, 1 + Math.log10(part) / SHARE_DECADES) : 0) },
   row: { shade: (part) => part },
 };
 
@@ -33,6 +37,7 @@ export function scaleEnd(largest, keys) {
 /** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
 export function scaleInverse(scale, shade) {
   if (scale === "root") return shade * shade;
+  if (scale === "share") return 10 ** ((shade - 1) * SHARE_DECADES);
   if (scale === "log") return shade <= 0 ? 0 : 10 ** ((shade - 1) * DECADES);
   return shade;
 }

@@ -35,7 +35,7 @@ export const FIELDS = {
   words: [true, isFlag], // whether the pieces of a word are one
   hideSpecial: [false, isFlag],
   overlay: ["veil", oneOf("veil", "colours")],
-  pooling: ["maximum", oneOf("maximum", "mean")],
+  pooling: ["mean", oneOf("maximum", "mean")],
   order: ["layer", oneOf("layer", "does", "entropy", "loss")], // of the grid's heads
   range: ["each", oneOf("each", "one")], // whether each map of the grid has its own scale, or all have "one"
   locked: [[], areCounts], // the rows that stay chosen

@@ -88,7 +88,7 @@ export class Tables {
     }
     if (performance.now() - this.frameStart > 12) { this.app.changed(); return null; }
     if (record.large) {
-      const { canvas, kinds } = record.overview.bitmap("maximum", head, scale, joinedBins(record), this.app.theme, most);
+      const { canvas, kinds } = record.overview.bitmap("mean", head, joinedBins(record), this.app.theme);
       for (const kind of kinds) record.thumbnailKinds.add(kind);
       this.thumbnails.set(key, canvas);
     } else {

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from regard.errors import ShapeError
 from regard.records import AttentionRecord, DenseTiles, TileSource, bin_edges
 from regard.viewer.encoding import packed_codes, packed_numbers
-from regard.viewer.patterns import Chance, diagonals, peaks, sinks, spikes
+from regard.viewer.patterns import NEAR, Chance, diagonals, nearness, peaks, sinks, spikes
 
 MOST_CELLS = 2**22
 """The most weights of one record that are carried whole; a larger record is carried as an overview."""
@@ -95,6 +95,7 @@ def _overview(
     """Returns the maps of a record with its findings and exact tiles."""
     source, findings = tile_source(record), _findings(record, chance, maximum)
     rows, columns = maximum.shape[1:]
+    shift = source.keys - source.queries if record.kind == "causal" else 0
     even = np.maximum.reduceat(chance.of_queries, bin_edges(source.queries, rows)[:-1], axis=1)
     return {
         "even": [[float(f"{share:.4g}") for share in head] for head in even] if record.visible is not None else None,
@@ -105,7 +106,9 @@ def _overview(
         **maps,
         "findings": findings,
         "largest": float(np.abs(np.nan_to_num(maximum)).max(initial=0.0)),
-        "peaks": [] if record.signed else peaks(source, maximum, chance),
+        "peaks": [] if record.signed else peaks(source, maximum, chance, shift),
+        "within": list(NEAR),
+        "near": [] if record.signed or record.kind == "cross" else nearness(source, chance, shift),
         "tiles": _tiles(record, findings, budget_bytes),
     }
 

@@ -36,8 +36,13 @@ SAMPLED_QUERIES = 256
 SPIKE_WEIGHT, SPIKE_TIMES, SPIKE_GAP = 0.25, 10, 3
 """The least weight of a spike, and its least ratios to the uniform weight and to its head's largest other weight."""
 
-PEAKS, PEAK_KEYS = 5, 16
-"""The most peaks of a head, and the fewest keys that the query of one sees: among few keys a large part is no peak."""
+PEAKS, PEAK_KEYS, PEAK_SPREAD = 5, 16, 10
+"""The most peaks of a head; the fewest keys that the query of one sees, since among few keys a large part is no peak;
+and of how many parts of the text each has one at most."""
+
+NEAR, NEAR_PART = (4, 16, 64), 8
+"""The distances within which the attention of a head is added up; what is farther is far, and so is more than this part
+of a short text."""
 
 EVEN_BIN = 1.25
 """The most ratio of the numbers of keys that the queries of a bin see, for which its largest weight is enough."""
@@ -281,14 +286,31 @@ def _largest(source: TileSource, head: int, shape: tuple[int, ...], row: int, co
     return {"query": q0 + query, "key": k0 + key, "weight": float(block[query, key])}
 
 
-def peaks(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> list[dict[str, Any]]:
-    """Finds of each head the pairs that are the largest multiples of their equal share, and a bound of all multiples.
+def nearness(source: TileSource, chance: Chance, shift: int) -> list[list[float]]:
+    """Returns of each head the mean attention to the tokens at most so far from each query as each of `NEAR` says.
 
-    The ``pairs`` (``query``, ``key``, ``weight``, ``times``) are exact and differ in key and in distance; ``times`` is
-    the bound: no weight is a larger multiple of the equal share of its query. ``maximum`` is pooled.
+    The token at a query's own place is its key ``query + shift``. Queries that see no key are left out.
+    """
+    sums, step = np.zeros((source.heads, len(NEAR))), 256
+    for q0 in range(0, source.queries, step):
+        q1 = min(q0 + step, source.queries)
+        k0, k1 = max(0, q0 + shift - NEAR[-1]), min(source.keys, q1 + shift + NEAR[-1])
+        if k0 < k1:
+            tile = np.nan_to_num(source.tile((q0, q1), (k0, k1)))
+            away = np.abs(np.arange(k0, k1) - shift - np.arange(q0, q1)[:, None])
+            sums += np.stack([(tile * (away <= most)).sum((1, 2), dtype=np.float64) for most in NEAR], -1)
+    return (sums / chance.seeing[:, None]).tolist()
+
+
+def peaks(source: TileSource, maximum: NDArray[np.float32], chance: Chance, shift: int) -> list[dict[str, Any]]:
+    """Finds the far pairs of each head with the most attention, and a bound of all multiples of the equal share.
+
+    The ``pairs`` (``query``, ``key``, ``weight``, ``times``) are exact; each is of another part of the text, and the key
+    is farther than `NEAR` from ``query + shift``, the query's own place. ``times`` is the bound: no weight is a larger
+    multiple of the equal share of its query. ``maximum`` is pooled.
     """
     heads, rows, columns = maximum.shape
-    query_edges = bin_edges(source.queries, rows)
+    query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
     counts = np.broadcast_to(chance.counts, (heads, source.queries))
     most = np.maximum.reduceat(counts, query_edges[:-1], axis=1)
     least = np.minimum.reduceat(np.where(counts > 0, counts, source.keys), query_edges[:-1], axis=1)
@@ -297,18 +319,21 @@ def peaks(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> l
         q0, q1 = int(query_edges[row]), int(query_edges[row + 1])
         seen = (0, source.keys if chance.masked else int(most[:, row].max()))
         bounds[:, row] = (np.nan_to_num(source.tile((q0, q1), seen)).max(-1) * counts[:, q0:q1]).max(-1)
-    multiples = np.where(least[:, :, None] >= PEAK_KEYS, np.nan_to_num(chance.multiples(maximum)), 0.0)
+    # A bin of which some pair is near is left out.
+    near = min(NEAR[-1], source.keys // NEAR_PART)
+    behind = (query_edges[:-1, None] + shift) - (key_edges[None, 1:] - 1) > near
+    ahead = key_edges[None, :-1] - (query_edges[1:, None] - 1 + shift) > near
+    weights = np.where((least[:, :, None] >= PEAK_KEYS) & (behind | ahead), np.nan_to_num(maximum), 0.0)
     of_heads = []
     for head in range(heads):
         pairs: list[dict[str, Any]] = []
-        left = multiples[head].copy()
-        while len(pairs) < PEAKS and left.max(initial=0.0) > 1:
+        left = weights[head]
+        while len(pairs) < PEAKS and left.max(initial=0.0) > 0:
             row, column = divmod(int(left.argmax()), columns)
             pair = _largest(source, head, maximum.shape, row, column)
             pairs.append({**pair, "times": float(f"{pair['weight'] * int(counts[head, pair['query']]):.4g}")})
             left[:, max(0, column - 1) : column + 2] = 0.0
-            for offset in range(column - row - 1, column - row + 2):
-                along = np.arange(max(0, -offset), min(rows, columns - offset))
-                left[along, along + offset] = 0.0
+            apart = -(-rows // PEAK_SPREAD)
+            left[max(0, row - apart) : row + apart + 1] = 0.0
         of_heads.append({"pairs": pairs, "times": float(f"{bounds[head].max():.4g}")})
     return of_heads

@@ -8,13 +8,12 @@ import { headLabels, labelText, leftOutText, noiseText, statisticsOf, surveyLabe
 import { captionOf, lossChange, ordersOf, relativeEntropy, signed } from "../head_order.js";
 import { say } from "../language.js";
 import { fitText, textWidth, wrapText } from "../lettering.js";
-import { LEAST_END, MOST_END } from "../long_map.js";
 import { clamp, formatNumber } from "../numbers.js";
 import { differInKind, kindText } from "../record_names.js";
 import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
 import { MASKED, paddingText } from "../table.js";
 import { shortText } from "../text.js";
-import { largestOf, reduction } from "../thumbnails.js";
+import { joinedBins, largestOf, reduction } from "../thumbnails.js";
 
 /** Layers × heads, each a small map, with what the head does. */
 export class GridView extends View {
@@ -260,16 +259,16 @@ export class GridView extends View {
     const shown = new Set(records.flatMap((record) => [...record.thumbnailKinds]));
     const samples = samplesOf([...shown]);
     const most = records.length ? this.most(app, records[0]) : null;
-    const own = most === null && records.every((record) => record.large && !record.signed) ? say("grid_own_scale_long", { least: LEAST_END, most: MOST_END })
-      : most === null ? say(records.every((record) => record.signed) ? "grid_own_scale_signed" : "grid_own_scale", { times: EVEN_SHARES }) : say("grid_one_scale", { largest: formatNumber(most) });
+    const long = records.length > 0 && records.every((record) => record.large && !record.signed);
+    const own = long ? "" : most === null ? say(records.every((record) => record.signed) ? "grid_own_scale_signed" : "grid_own_scale", { times: EVEN_SHARES }) : say("grid_one_scale", { largest: formatNumber(most) });
     const surveyed = records.some((record) => record.entry.statistics);
     const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
     const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
     const signs = records.filter((record) => record.signed).length;
     const named = records.some((record) => !foldsOf(record) && !record.signed) ? [noiseText(surveyed)] : [];
     return { ramp: signs && signs === records.length ? "signed" : "map", signs: signs > 0 && signs < records.length,
-      title: most === null ? say("grid_part") : undefined, scale, largest: most, samples,
-      text: [signs ? say("grid_signed") : "", own, scale === "linear" ? "" : scaleText(scale), this.reductionText(records), ...folded, ...axes, ...named, paddingText(records)].filter(Boolean).join(" \u00b7 ") };
+      ...(long ? { title: say("long_share"), scale: "share", largest: 100, unit: "\u00a0%" } : { title: most === null ? say("grid_part") : undefined, scale, largest: most }), samples,
+      text: [signs ? say("grid_signed") : "", own, long || scale === "linear" ? "" : scaleText(scale), long && records[0].overview ? records[0].overview.statistic("mean", joinedBins(records[0])) : this.reductionText(records), ...folded, ...axes, ...named, paddingText(records)].filter(Boolean).join(" \u00b7 ") };
   }
 }
 

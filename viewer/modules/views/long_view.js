@@ -3,14 +3,14 @@
 import { cellAt, inside, placeOfCell, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { poolingText, shadeOf } from "../long_map.js";
+import { mapScale, poolingText, shadeOf } from "../long_map.js";
 import { drawPanel, panelParts, panelPlace, panelRoom } from "../long_panel.js";
-import { sayOfLongHead, sayOfPoint } from "../long_sentence.js";
+import { farPairs, sayOfLongHead, sayOfPoint } from "../long_sentence.js";
 import { mapCanvas } from "../map_canvas.js";
-import { clamp, counted, formatNumber, formatWeight, niceStep } from "../numbers.js";
+import { clamp, counted, formatNumber, formatWeight, legendNumber, niceStep } from "../numbers.js";
 import { divergingColor, signsOf } from "../palette.js";
-import { scaleText } from "../scales.js";
 import { MASKED, MISSING, ZERO } from "../table.js";
+import { joinedBins } from "../thumbnails.js";
 import { quoted, shortText } from "../text.js";
 import { RecordView } from "./record_view.js";
 
@@ -20,7 +20,7 @@ export class LongView extends RecordView {
 
   title = say("long");
 
-  controls = ["record", "head", "pooling", "scale", "zoom", "findings"];
+  controls = ["record", "head", "pooling", "zoom", "findings"];
 
   zooms = true;
 
@@ -48,7 +48,7 @@ export class LongView extends RecordView {
     const fit = Math.min(wide, (height - top - 10) / queries);
     const across = fit * queries < 120 ? Math.min(wide, 40) : fit;
     const cell = Math.min(Math.max(panelRoom(width) ? fit : wide, across) * app.state.zoom, 40);
-    return { record, map: record.overview, left, top, queries, keys, cell };
+    return { record, map: record.overview, left, top, queries, keys, cell, zoom: app.state.zoom };
   }
 
   /** Where the panel is, and its lists; null where there is none. */
@@ -58,22 +58,13 @@ export class LongView extends RecordView {
     return panel ? { place: panel, ...panelParts(panel, map, app.state.head, this.spot(app, map)) } : null;
   }
 
-  /** The pair whose words the panel shows: what is pointed at, else a place of what was found, else the strongest one. */
+  /** The pair whose words the panel shows: what is pointed at, else the strongest far pair, else a place of what was found. */
   spot(app, map) {
     const item = app.active();
-    if (item) return { ...item, times: this.timesAt(app, map, item) };
-    const finding = map.places().find((one) => one.head === (app.state.head ?? one.head) && one.kind !== "spike");
-    if (finding) return { ...finding, times: this.timesAt(app, map, finding) };
-    const [best] = map.peaksOf(app.state.head);
-    return best ? { row: best.query, column: best.key, times: best.times, head: best.head } : null;
-  }
-
-  /** How many equal shares a point of the map is. */
-  timesAt(app, map, { row, column }) {
-    const { head, pooling } = app.state;
-    const exact = map.exact(head, row, column);
-    const [down, across] = map.bin(row, column);
-    return exact === null ? map.pooled(pooling, head, down, across).value / map.even(head, down) : Math.max(0, exact) / map.evenOf(head, row);
+    if (item) return item;
+    const [best] = farPairs(map, app.state.head);
+    if (best) return { row: best.query, column: best.key, head: best.head };
+    return map.places().find((one) => one.head === (app.state.head ?? one.head) && one.kind !== "spike" && one.row !== one.column) ?? null;
   }
 
   size(app) {
@@ -89,33 +80,43 @@ export class LongView extends RecordView {
     const { left, top, cell, queries, keys } = place;
     const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
     const block = this.block(place);
-    const { canvas, limits } = this.bitmap(app, place);
+    const { canvas, kinds } = this.bitmap(app, place);
     const spot = this.spot(app, place.map);
     pen.clip(area.x, area.y, area.width, area.height, () => {
       this.drawPooled(pen, place, area, canvas, block);
       if (cell >= 3) this.drawTiles(app, pen, place, area);
       pen.rect(left, top, keys * cell, queries * cell, { stroke: app.theme.border });
+      if (place.record.kind === "causal" && kinds.has(MASKED) && app.state.zoom <= 1) this.drawFuture(pen, place, app.theme);
       if (!spot) return;
-      const box = this.place(app, spot);
-      const wide = app.active() ? 3 : 9;
-      const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
-      ring(pen, x - Math.max(wide, box.width) / 2, y - Math.max(wide, box.height) / 2, Math.max(wide, box.width), Math.max(wide, box.height),
-        app.active() ? app.theme.focus : app.theme.accent, app.theme);
+      // The ring stands around the point, which stays in view.
+      const around = (length, bins, position) => place.map.span(length, bins, block, Math.floor(Math.floor((position * bins) / length) / block));
+      const [[q0, q1], [k0, k1]] = cell >= 3 ? [[spot.row, spot.row], [spot.column, spot.column]] : [around(queries, place.map.rows, spot.row), around(keys, place.map.columns, spot.column)];
+      ring(pen, left + k0 * cell - 3, top + q0 * cell - 3, (k1 - k0 + 1) * cell + 6, (q1 - q0 + 1) * cell + 6, app.active() ? app.theme.focus : app.theme.accent, app.theme);
     });
     this.drawAxes(app, pen, place, win, area);
     this.drawReceived(app, pen, place, win, area);
     this.drawMarks(app, pen, place, win, area);
     const panel = this.panel(app, place);
-    if (panel) drawPanel(app, pen, panel.place, place.map, spot, panel, limits[0]);
+    if (panel) drawPanel(app, pen, panel.place, place.map, spot, panel);
   }
 
-  /** Bins below two pixels are joined: scaling down would drop bright ones. */
-  block({ map, keys, queries, cell }) {
-    return Math.max(1, Math.ceil(2 / Math.min((keys * cell) / map.columns, (queries * cell) / map.rows)));
+  /** How many bins are a point, the same on all screens; fewer where the map is enlarged. */
+  block({ record, zoom }) {
+    return Math.max(1, Math.ceil(joinedBins(record) / Math.max(1, zoom)));
   }
 
   bitmap(app, place) {
-    return place.map.bitmap(app.state.pooling, app.state.head, app.state.scale, this.block(place), app.theme);
+    return place.map.bitmap(app.state.pooling, app.state.head, this.block(place), app.theme);
+  }
+
+  /** Says in the upper right corner of a map what is hidden there. */
+  drawFuture(pen, { left, top, keys, queries, cell }, theme) {
+    const style = { size: 12 };
+    const text = say("long_future");
+    const [width, x, y] = [textWidth(text, style) + 16, left + 0.72 * keys * cell, top + 0.22 * queries * cell];
+    if (0.5 * keys * cell < width) return;
+    pen.rect(x - width / 2, y - 12, width, 24, { fill: theme.background, radius: 6 });
+    pen.text(text, x, y, { color: theme.muted, align: "center", ...style });
   }
 
   /** The heads, and of what a point of the map is the largest or the mean. */
@@ -168,9 +169,9 @@ export class LongView extends RecordView {
     const tile = map.tiles.get(`${row},${column}`);
     if (!tile?.values) return null;
     const block = this.block(place);
-    const key = `${app.state.pooling} ${app.state.head} ${app.state.scale} ${app.theme.name} ${block}`;
+    const key = `${app.state.pooling} ${app.state.head} ${app.theme.name} ${block}`;
     if (tile.key === key) return tile;
-    const { limits } = this.bitmap(app, place);
+    const { limit } = this.bitmap(app, place);
     const [q0, k0] = [row * map.side, column * map.side];
     const [height, width] = [Math.min(map.side, queries - q0), Math.min(map.side, keys - k0)];
     const [kinds, shades] = [new Uint8Array(height * width), new Uint8Array(height * width)];
@@ -178,8 +179,7 @@ export class LongView extends RecordView {
     for (let cell = 0; cell < width * height; cell += 1) {
       const query = q0 + Math.floor(cell / width);
       const value = map.exact(app.state.head, query, k0 + (cell % width));
-      const limit = limits[Math.floor(map.bin(query, 0)[0] / block)] * map.evenOf(app.state.head, query);
-      ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limit, app.state.scale, map.record.signed));
+      ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limit, mapScale(map.record), map.record.signed));
       // The limit is a code, and may be a little less than the weight it stands for.
       if (Math.abs(value) > 1.01 * limit && value > -Infinity) tile.beyond = true;
     }
@@ -192,19 +192,21 @@ export class LongView extends RecordView {
     const { theme } = app;
     pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
     pen.rect(win.x, win.y, win.width, top - 2, { fill: theme.background });
-    pen.text(say("axisQuery"), win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
+    pen.text(say("axisQuery"), win.x + left - 14, win.y + top - 14, { color: theme.muted, size: 11, align: "end" });
     const ticks = (from, size, length) => {
       const step = niceStep((size / cell) / Math.max(2, size / 90));
       const first = Math.max(0, Math.ceil(from / cell / step));
-      return Array.from({ length: Math.max(0, Math.floor(Math.min(length - 1, (from + size) / cell) / step) - first + 1) }, (_, n) => (first + n) * step);
+      const all = Array.from({ length: Math.max(0, Math.floor(Math.min(length - 1, (from + size) / cell) / step) - first + 1) }, (_, n) => (first + n) * step);
+      // An axis ends with its length.
+      return cell < 14 && length * cell <= from + size + 5 ? [...all.filter((one) => (length - one) * cell > 50), length] : all;
     };
     for (const key of ticks(area.x - left, area.width, keys)) {
-      const x = left + (key + 0.5) * cell;
+      const x = left + Math.min(keys, key + 0.5) * cell;
       pen.path([[x, win.y + top - 6], [x, win.y + top - 1]], { color: theme.muted });
-      pen.text(this.tick(place.record.keys, key, cell), Math.min(x, win.x + win.width - 22), win.y + top - 14, { color: theme.muted, size: 11, align: "center" });
+      pen.text(this.tick(place.record.keys, key, cell), Math.min(x, win.x + win.width - 16), win.y + top - 14, { color: theme.muted, size: 11, align: "center" });
     }
     for (const query of ticks(area.y - top, area.height, queries)) {
-      const y = top + (query + 0.5) * cell;
+      const y = top + Math.min(queries, query + 0.5) * cell;
       if (y < win.y + top) continue;
       pen.path([[win.x + left - 6, y], [win.x + left - 1, y]], { color: theme.muted });
       pen.text(this.tick(place.record.queries, query, cell), win.x + left - 9, y, { color: theme.muted, size: 11, align: "end" });
@@ -223,7 +225,7 @@ export class LongView extends RecordView {
   }
 
   tick(axis, position, cell) {
-    return cell >= 14 ? fitText(shortText(axis.text(position), 12), 46, { size: 11 }) : counted(position);
+    return cell >= 14 && position < axis.length ? fitText(shortText(axis.text(position), 12), 46, { size: 11 }) : counted(position);
   }
 
   /** How much weight each key receives, as a profile over the map: sinks are its peaks. */
@@ -237,12 +239,13 @@ export class LongView extends RecordView {
       for (let column = 0; column < map.columns; column += 1) {
         const x = left + column * bin;
         if (x > area.x + area.width || x + bin < area.x || !(most > 0)) continue;
-        const height = high * Math.sqrt(Math.abs(received[column] || 0) / most);
+        const height = (high * Math.abs(received[column] || 0)) / most;
         pen.rect(x, base - height, Math.max(1, bin), height, { fill: record.signed ? divergingColor(Math.sign(received[column]), app.theme) : app.theme.muted });
       }
     });
     const title = { color: app.theme.muted, size: 11 };
-    pen.text(`${say("axisKey")} \u00b7 ${say("long_received")}`, win.x + Math.max(left, 12 + textWidth(say("axisQuery"), title) + 6), win.y + 12, title);
+    pen.text(`${say("axisKey")} \u00b7 ${say("long_received")}`, win.x + left, win.y + 12, title);
+    if (!record.signed) pen.text(`\u2264 ${legendNumber(Number(most.toPrecision(2)))}`, win.x + left - 9, base - high + 5, { ...title, align: "end" });
   }
 
   hit(app, x, y, win) {
@@ -286,7 +289,8 @@ export class LongView extends RecordView {
     if (!overview) return { text: "", shares: "" };
     const { head, pooling } = app.state;
     if (!item) return sayOfLongHead(overview, head);
-    const text = sayOfPoint(overview, pooling, head, item);
+    const place = this.geometry(app);
+    const text = sayOfPoint(overview, pooling, head, item, this.block(place), this.bitmap(app, place));
     if (!text) return { text: this.describe(app, item), shares: "" };
     return { text: head === null && heads > 1 ? say("meanOfHeadsSays", { count: heads, text }) : text, shares: "" };
   }
@@ -317,18 +321,16 @@ export class LongView extends RecordView {
     const place = this.geometry(app);
     const { map, left, top, cell, record } = place;
     if (!map) return { text: "" };
-    const { limits, kinds, beyond } = this.bitmap(app, place);
+    const { limit, kinds } = this.bitmap(app, place);
     const win = app.window();
     const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
     const exact = (cell >= 3 ? this.tilesIn(place, area) : []).map(([row, column]) => this.tile(app, place, row, column)).filter(Boolean);
     const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
-    const per = app.state.scale === "row" ? say("long_per_row") : "";
-    const samples = [[ZERO, say(map.hidden ? "long_zero_hidden" : "long_zero")], [MASKED, say("masked")], [MISSING, "NaN"]];
-    const { scale, pooling } = app.state;
-    const parts = [place.map.statistic(pooling, this.block(place)), scale === "linear" ? "" : `${scaleText(scale)}${per}`, exact.length ? say("long_framed") : ""];
-    const largest = scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0);
-    return { ramp: record.signed ? "signed" : "map", title: record.signed ? say("of_signed") : say("long_times"), scale, largest, unit: record.signed ? "" : "\u00a0\u00d7",
-      even: record.signed || scale === "row" ? null : 1, mark: say("long_equal"), beyond: beyond || exact.some((tile) => tile.beyond),
-      samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))), text: parts.filter(Boolean).join(" \u00b7 ") };
+    const future = kinds.has(MASKED) && record.kind === "causal";
+    const samples = [[ZERO, say(map.hidden && !(future && !record.entry.overview.even) ? "long_zero_hidden" : "long_zero")], [MASKED, say(future ? "long_future" : "masked")], [MISSING, "NaN"]];
+    const parts = [map.statistic(app.state.pooling, this.block(place)), say(record.kind === "causal" ? "long_bars_causal" : "long_bars"), exact.length ? say("long_framed") : ""];
+    const scale = record.signed ? { ramp: "signed", title: say("of_signed"), largest: limit, beyond: exact.some((tile) => tile.beyond) }
+      : { ramp: "map", title: say(app.state.pooling === "mean" ? "long_share" : "weightTitle"), largest: 100, unit: "\u00a0%" };
+    return { ...scale, scale: mapScale(record), samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))), text: parts.filter(Boolean).join(" \u00b7 ") };
   }
 }
