@@ -5,7 +5,7 @@ import { counted, legendNumber, percent } from "./numbers.js";
 import { quoted, shortText } from "./text.js";
 
 /** Below this multiple of the equal share a head is said to spread its attention evenly. */
-const EVEN_TIMES = 4;
+const EVEN_TIMES = 5;
 
 /** The least weight of a far pair that is named. */
 const LEAST_WEIGHT = 0.05;
