@@ -305,9 +305,9 @@ def nearness(source: TileSource, chance: Chance, shift: int) -> list[list[float]
 def peaks(source: TileSource, maximum: NDArray[np.float32], chance: Chance, shift: int) -> list[dict[str, Any]]:
     """Finds the far pairs of each head with the most attention, and a bound of all multiples of the equal share.
 
-    The ``pairs`` (``query``, ``key``, ``weight``, ``times``) are exact; each is of another part of the text, and the key
-    is farther than `NEAR` from ``query + shift``, the query's own place. ``times`` is the bound: no weight is a larger
-    multiple of the equal share of its query. ``maximum`` is pooled.
+    The ``pairs`` (``query``, ``key``, ``weight``, ``times``) are exact; each is of another part of the text, and its
+    key is farther than `NEAR` from ``query + shift``, the query's own place. ``times`` is the bound: no weight is a
+    larger multiple of the equal share of its query. ``maximum`` is pooled.
     """
     heads, rows, columns = maximum.shape
     query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
