@@ -92,14 +92,15 @@ def test_the_equal_share_is_one_number_only_where_all_rows_see_as_many_keys():
     assert equal_share(np.array([[0.5, -0.5, 1.0]])) is None
 
 
-def test_rows_that_are_faint_beside_a_few_others_have_a_square_root_scale():
-    causal = np.tril(np.ones((40, 40))) / np.arange(1, 41)[:, None]
-    tokens = [f"t{token}" for token in range(40)]
-    figure = alignment(causal, tokens, tokens, maximum=None)
-    assert "square-root scale" in bar_of(figure)[0]
-    image = figure.axes[0].images[0]
-    assert image.norm(1 / 36) == pytest.approx(1 / 6)
-    assert "square-root" not in bar_of(alignment(np.eye(40), tokens, tokens, maximum=None))[0]
+@pytest.mark.parametrize("draw", PICTURES)
+def test_half_of_a_scale_is_half_of_its_weights(draw):
+    faint = np.full((2, KEYS), 1 / KEYS)
+    faint[0], faint[0, 0] = 0.0, 1.0
+    figure = draw(faint)
+    low, high = bar_of(figure)[1]
+    norms = {id(image.norm): image.norm for axes in figure.axes for image in axes.images if image.colorbar is not None}
+    assert all(norm((low + high) / 2) == pytest.approx(0.5) for norm in norms.values())
+    assert "root" not in texts(figure)
 
 
 @pytest.mark.parametrize("hard", [np.eye(1, KEYS, 3), np.zeros((1, KEYS))])

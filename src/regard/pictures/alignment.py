@@ -13,7 +13,7 @@ from regard.palette import MUTED
 from regard.pictures.caption import BARS_WIDTH, MARGIN, Caption, Heading, bars_height, draw_row_bars, mark, place_bars
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import draw_cells, draw_lines, forms_of, label_note, write_labels, write_numbers
-from regard.pictures.numbers import Matrix, as_array, cell_number
+from regard.pictures.numbers import Matrix, as_array
 from regard.pictures.sheet import NOTE, TEXT, new_sheet, set_position, text_extent
 from regard.pictures.weight_scale import SCALE_HEIGHT, draw_scale, place_scale, scale_width, weight_scale
 from regard.records import join_pieces
@@ -25,7 +25,7 @@ LINK_COLOR = "#E8590C"
 """Visible on black and on white."""
 
 GAP = 0.16  # inches, as all lengths below
-BARS_GAP = 0.3
+BARS_GAP = 0.18
 AXIS_NAME = 0.18
 LEAST_NUMBERED_CELL = 0.27
 LABELLED_CELL = 0.19
@@ -155,7 +155,8 @@ def alignment(
     letter_size = min(TEXT, max(LEAST_LETTERS, 0.62 * cell * 72))
     # Labels that would overlap are thinned out.
     steps = math.ceil(letter_size * 1.05 / 72 / high), math.ceil(letter_size * 1.05 / 72 / cell)
-    scale = weight_scale(matrix, maximum)
+    # A difference ends at its largest number, as in the viewer.
+    scale = weight_scale(matrix, maximum, rounded=not (isinstance(title, Caption) and title.bars))
     notes = [label_note("token", step, count) for step, count in {(steps[0], rows), (steps[1], columns)}]
     caption = scale.captioned(title, *notes)
     names = axis_names or (caption.say("axisQuery"), caption.say("axisKey"))
@@ -170,11 +171,10 @@ def alignment(
     width, height = max(columns, 1) * cell, max(rows, 1) * high
     if matrix.size:
         image = draw_cells(axes, matrix, colors=scale.colors(color_map), low=scale.low, high=scale.high)
-        image.set_norm(scale.norm())
         if cell >= 0.1:
             draw_lines(axes, rows, columns)
         if annotate or (annotate is None and cell >= LEAST_NUMBERED_CELL):
-            texts = [[cell_number(value) if np.isfinite(value) else "" for value in line] for line in matrix.tolist()]
+            texts = [[caption.number(value) for value in line] for line in matrix.tolist()]
             write_numbers(axes, image, texts, min(NOTE, letter_size))
         if true_links:
             x, y = np.array(true_links).T

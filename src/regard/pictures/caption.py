@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.palette import ACCENT, BORDER, INK, MASKED_PAPER, MUTED
 from regard.pictures.fonts import Lettering, visible, wrapped
-from regard.pictures.numbers import Matrix, short_weight, short_weights
+from regard.pictures.numbers import Matrix, cell_number, short_weight, short_weights
 from regard.pictures.sheet import NOTE, SENTENCE, TEXT, TITLE, fit_width, set_position, text_extent
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ WORDS = {
 MARGIN = 0.12  # inches, as all lengths below
 LEAST_WIDTH = 4.6
 LINE_GAP = 0.06
-BAR_STEP, BAR_LENGTH, BAR_LABEL, BAR_NUMBER = 0.19, 1.0, 0.85, 0.4
+BAR_STEP, BAR_LENGTH, BAR_LABEL, BAR_NUMBER = 0.19, 1.0, 0.7, 0.36
 NAMED_KEYS, LONGEST_BAR = 4, 16
 """The number of keys that have a bar each beside the row that asks, and the most letters of their names."""
 
@@ -80,6 +80,11 @@ class Caption(NamedTuple):
         """Returns a text of `WORDS` in the caption's language."""
         return WORDS[name][self.language == "zh"].format(**parts)
 
+    def number(self, value: float) -> str:
+        """Returns the number in a cell, of a difference with its sign; "" where there is none."""
+        text = cell_number(value) if np.isfinite(value) else ""
+        return f"+{text}" if self.bars and value > 0 and text else text
+
     def texts(self, *others: str) -> list[str]:
         """Returns all texts of a picture with this caption, for its `Lettering`."""
         words = [pair[self.language == "zh"] for pair in WORDS.values()]
@@ -116,7 +121,7 @@ class Heading:
         self.texts: list[Text] = []
         width = max(width, LEAST_WIDTH)
         for text, size, color, weight in (
-            (caption.title, TITLE, INK, "bold"),
+            (caption.title, *((NOTE + 0.5, MUTED, "normal") if caption.sentence else (TITLE, INK, "bold"))),
             (caption.sentence, SENTENCE, INK, "normal"),
             (caption.shares, TEXT, INK, "normal"),
             (caption.note, NOTE, MUTED, "normal"),
@@ -175,7 +180,8 @@ def draw_row_bars(
     if len(order) > NAMED_KEYS and not signed:
         weights.append(float(row[order[NAMED_KEYS:]].sum()))
         bars.append((caption.say("others", count=len(order) - NAMED_KEYS), MUTED, MASKED_PAPER))
-    texts = [short_weight(one) for one in weights] if signed else short_weights(weights)
+    plus = "+" if caption.bars else ""
+    texts = [f"{plus if one > 0 else ''}{short_weight(one)}" for one in weights] if signed else short_weights(weights)
     most = max((abs(weight) for weight in weights if np.isfinite(weight)), default=0.0) or 1.0
     even = equal_share(row[None]) if caption.even is None else caption.even[0]
     heading = caption.bars or caption.say("looksAtTitle", query=visible(query, LONGEST_BAR))

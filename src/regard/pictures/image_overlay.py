@@ -160,7 +160,7 @@ def image_overlays(
             f"weights must have a row for each of 1 to {MOST_PANELS} labels; there are {len(labels)} labels, and "
             f"weights have shape {list(matrix.shape)}"
         )
-    scale = weight_scale(matrix, rounded=False)._replace(root=False)  # brightness is linear
+    scale = weight_scale(matrix, rounded=False)
     forms = [form for form in forms_of(matrix) if form != "zero"]
     amounts = np.where(np.isfinite(matrix), matrix, 0.0)
     panels = [image, *(overlay(image, row, *grid, box, maximum=scale.high) for row in amounts)]

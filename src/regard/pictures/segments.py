@@ -107,10 +107,7 @@ def segments(
             shown |= {number for number in np.unique(class_map).tolist() if number >= 0}
     if attention is not None:
         _check_attention(attention, height, width)
-        # The square root makes small weights visible as well.
-        scale = weight_scale(as_array("weights", attention.weights, 2).reshape(1, -1), rounded=False)._replace(
-            root=True
-        )
+        scale = weight_scale(as_array("weights", attention.weights, 2).reshape(1, -1), rounded=False)
         panel_title = f"attention of pixel {attention.pixel[0]}, {attention.pixel[1]}"
         panels.append((f"{panel_title}, nearly uniform" if scale.uniform else panel_title, pixels))
 
@@ -130,7 +127,7 @@ def segments(
         drawn = _draw_attention(axes[-1], attention, scale, pixels)
         bar = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
         share = "" if scale.even is None else f"\nline: equal share {short_weight(scale.even)}"
-        titled_bar(figure, drawn, f"brightness: attention weight, square-root scale{share}", cax=bar)
+        titled_bar(figure, drawn, f"brightness: attention weight{share}", cax=bar)
         if scale.even is not None:
             bar.axhline(scale.even, color=ACCENT, linewidth=1.4)
     heading = figure.text(0, 1, "", fontsize=11, va="top", ha="left")

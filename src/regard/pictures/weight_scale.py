@@ -28,9 +28,6 @@ LEAST_END = 4.0
 EVEN_MULTIPLE = 2.0
 """No weight of nearly uniform ones is above this multiple of the even weight."""
 
-FAINT_SHARE = 0.1
-"""Colours follow the square root of the weights if half of the rows have no weight above this part of the scale."""
-
 NEARLY_UNIFORM = 0.1
 """The largest share of a row's weight that may differ from even weights if they are called nearly uniform."""
 
@@ -43,14 +40,12 @@ class WeightScale(NamedTuple):
         high: the weight of the last colour.
         even: the weight of each key if all that a row sees are alike; None if that is not one number for all rows.
         uniform: whether every row is nearly even.
-        root: whether colours follow the square root of the weights: most rows are faint beside the largest weight.
     """
 
     low: float
     high: float
     even: float | None
     uniform: bool
-    root: bool
 
     def captioned(self, title: str | Caption | None, *notes: str) -> Caption:
         """Returns the caption of a title with notes, and that on weights that are nearly uniform."""
@@ -64,9 +59,9 @@ class WeightScale(NamedTuple):
 
     def norm(self) -> Normalize:
         """Maps the weights to their part of the colours, for matplotlib."""
-        from matplotlib.colors import Normalize, PowerNorm
+        from matplotlib.colors import Normalize
 
-        return PowerNorm(0.5, 0.0, self.high) if self.root else Normalize(self.low, self.high)
+        return Normalize(self.low, self.high)
 
 
 def scale_end(largest: float, keys: int, *, rounded: bool = True) -> float:
@@ -105,9 +100,7 @@ def weight_scale(weights: Matrix, maximum: float | None = None, *, rounded: bool
         uniform = bool(even < 1 and moved <= NEARLY_UNIFORM and largest <= EVEN_MULTIPLE * even)
     sums = np.allclose(shown.sum(axis=1), 1.0, atol=0.01) and low >= 0
     high = max(scale_end(largest, keys if sums else 0, rounded=rounded), maximum or 0.0)
-    # The first tokens of a causal model have few keys to attend to, and so have large weights.
-    faint = weights.size > 0 and maximum is None and float(np.median(shown.max(axis=1))) < FAINT_SHARE * high
-    return WeightScale(-high if low < 0 else 0.0, high, even, uniform, faint and low >= 0)
+    return WeightScale(-high if low < 0 else 0.0, high, even, uniform)
 
 
 def titled_bar(figure: Figure, image: Any, label: str, **options: Any) -> Colorbar:
@@ -158,8 +151,9 @@ def draw_scale(
     if getattr(colors.norm, "gamma", 1) == 0.5:
         bar.set_ticks([low, high / 4, high])
         title = f"{title}\n{caption.say('scale_root')}"
-    if beyond > high:
-        axes.xaxis.set_major_formatter(lambda value, _: f"{'≥ ' if value == high else ''}{short_number(value)}")
+    axes.xaxis.set_major_formatter(
+        lambda value, _: f"{'≥ ' if value == high < beyond else '+' if low < 0 < value else ''}{short_number(value)}"
+    )
     axes.tick_params(length=0, pad=2, labelcolor=MUTED)
     for label, align in zip(axes.get_xticklabels(), ("left", "center", "right"), strict=True):
         label.set_horizontalalignment(align)

@@ -5,6 +5,7 @@ A `TileSource` stands for weights that are not stored as one matrix: it computes
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -127,11 +128,10 @@ def pooled_maps(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Returns the mean and the largest weight of each bin; where weights have signs, the one of the largest size."""
     counts = np.diff(row_edges)[:, None] * np.diff(column_edges)[None, :]
-    row_sums = np.add.reduceat(weights, row_edges[:-1], axis=1, dtype=np.float64)
-    sums = np.add.reduceat(row_sums, column_edges[:-1], axis=2)
-    highest, lowest = (
-        extreme.reduceat(extreme.reduceat(weights, row_edges[:-1], axis=1), column_edges[:-1], axis=2)
-        for extreme in (np.maximum, np.minimum)
+    rows = [weights[:, first:last] for first, last in itertools.pairwise(row_edges.tolist())]
+    sums, highest, lowest = (
+        reduction.reduceat(np.stack([reduction.reduce(row, axis=1, **kind) for row in rows], 1), column_edges[:-1], 2)
+        for reduction, kind in ((np.add, {"dtype": np.float64}), (np.maximum, {}), (np.minimum, {}))
     )
     return (sums / counts).astype(np.float32), np.where(-lowest > highest, lowest, highest)
 
