@@ -101,8 +101,8 @@ export class Frame {
       make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
     if (!texts.length) this.texts.textContent = itself;
     this.texts.hidden = !this.texts.textContent;
-    if (texts.length) this.texts.tabIndex = 0;
-    else this.texts.removeAttribute("tabindex");
+    if (this.texts.hidden) this.texts.removeAttribute("tabindex");
+    else this.texts.tabIndex = 0; // it scrolls where it is long
   }
 
   /** A tab for each view; `choose` is called with its name. */
