@@ -261,11 +261,16 @@ class FlowOfSteps:
             yield f"“{asks}” gives {_percent(weight)} of its attention to “{looked_at}”"
         else:
             yield f"“{asks}” gives “{looked_at}” the weight {_number(weight)}"
-        yield self._worked(shares)
+        worked = [self._worked(shares)]
         texts = cell_texts(weights.double().numpy())[query], [line[0] for line in cell_texts(value.numpy())]
         if value.shape[1] and torch.allclose(row @ value, output[query], rtol=1e-4, atol=1e-6):
             total = _number(output[query, 0].item())
-            yield f"output of {asks}, first number = {_products(*texts, total)}: weights × first column of value"
+            worked.append(
+                f"output of {asks}, first number = {_products(*texts, total)}: weights × first column of value"
+            )
+        yield from worked
+        if any("≈" in text for text in worked):
+            yield "≈: the numbers in the cells are rounded, those of the calculation are not"
 
     def _worked(self, shares: bool) -> str:
         """Returns the score and the weight of the traced pair, operation by operation."""
