@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regard.tasks.lazy import fonts, np
-from regard.training.results import AttendedParts
+from regard.training.results import AttendedParts, RankedPrediction
 
 if TYPE_CHECKING:
+    from regard.records import Document
     from regard.training.results import Prediction
     from regard.training.task import Trained
 
@@ -23,6 +24,26 @@ SOUND_PARTS = 8
 """The number of equal parts that a sound is divided into."""
 
 HEIGHTS, SIDES = ("top", "middle", "bottom"), ("left", "", "right")
+
+
+class AttendedPrediction(RankedPrediction):
+    """A prediction whose picture is that of its view; a subclass is a dataclass."""
+
+    def figure(self) -> Any:
+        """Returns the picture that ``View(prediction).save("x.png")`` writes; None without weights."""
+        return None if self.record() is None else document_figure(self.document())
+
+
+def document_figure(document: Document, layer: int | None = None) -> Any:
+    """Returns the picture of a document: that of its view, or a map of the weights where too many tokens have names."""
+    from regard.viewer.shown_head import MOST_TOKENS
+    from regard.viewer.static_pictures import figure
+    from regard.viewer.view import views_of
+
+    view = views_of(document)[0]
+    longest = max(len(axis) for record in document.records for axis in (record.queries, record.keys))
+    most = {"pattern": MOST_TOKENS, "sound": 4 * MOST_TOKENS}.get(view, longest)
+    return figure(document, view if longest <= most else "long", layer)
 
 
 def attended_words(words: Sequence[str], weights: Any) -> AttendedParts:

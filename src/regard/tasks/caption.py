@@ -21,7 +21,7 @@ from regard.tasks.inputs.image import (
     image_box,
     network_facts,
 )
-from regard.tasks.lazy import np, pictures, records
+from regard.tasks.lazy import np, records
 from regard.tasks.options import EvaluationOptions, ImageColumn, NBestOptions, SearchOptions, TextColumn, TokenOptions
 from regard.tasks.outputs.text import (
     AttendedText,
@@ -154,15 +154,6 @@ class Caption(ImagePrediction, AttendedText):
     def details(self) -> dict[str, Any]:
         """Returns the words, and their weights ``[word][row][column]`` over ``box`` of the image."""
         return {"words": self.word_texts, **self.grid_details(self.word_weights)}
-
-    def figure(self) -> Any:
-        """Returns the image with the weights of each word; None without weights or without words."""
-        weights = self.word_weights
-        if weights is None or not self.words:
-            return None
-        return pictures.image_overlays(
-            self.image.shown, weights, self.word_texts, self.grid, box=self.image.box, title=self.text
-        )
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

@@ -225,11 +225,6 @@ class TrainedClassifier(TrainedLabels):
             total += float((weights[:, tokens].sum(-1) / mass).mean())
         return total / max(1, len(inputs))
 
-    def figure(self, prediction: Classification) -> Any:
-        if prediction.weights is None or not prediction.words:
-            return None
-        return pictures.word_weights(prediction.words, prediction.weights, title=prediction.titled)
-
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         assert isinstance(prediction, Classification)
         one = self.read(prediction.source)

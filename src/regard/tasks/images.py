@@ -20,7 +20,7 @@ from regard.tasks.inputs.image import (
     image_box,
     network_facts,
 )
-from regard.tasks.lazy import np, pictures, records
+from regard.tasks.lazy import np, records
 from regard.tasks.options import EvaluationOptions, ImageColumn, LabelColumn
 from regard.tasks.outputs.label import (
     LabelEvaluation,
@@ -110,14 +110,6 @@ class ImageLabel(ImagePrediction, LabelPrediction):
     def details(self) -> dict[str, Any]:
         """Returns the probabilities, and the weights ``[row][column]`` over ``box`` of the image."""
         return {**super().details(), **self.grid_details(self.weights)}
-
-    def figure(self) -> Any:
-        """Returns the image beside its overlay; None without weights."""
-        if self.weights is None:
-            return None
-        return pictures.image_overlays(
-            self.image.shown, self.weights[None], [self.titled], self.grid, box=self.image.box
-        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -238,9 +230,6 @@ class TrainedImageClassifier(TrainedLabels):
                 f"{self.folder.path} has no attention weights over the image (its pooling is "
                 f"{self.model.config.pooling!r}); there is nothing to draw"
             )
-
-    def figure(self, prediction: ImageLabel) -> Any:
-        return prediction.figure()
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         assert isinstance(prediction, ImageLabel)

@@ -127,13 +127,6 @@ class TrainedListener(TrainedSounds, TrainedLabels):
         seconds = sum(one.duration for one in inputs)
         return SoundsEvaluation(**shared, sounds=len(inputs), seconds_of_sound=seconds)
 
-    def figure(self, prediction: SoundLabel) -> Any:
-        if prediction.weights is None:
-            return None
-        label, heads = prediction.label, len(prediction.weights)
-        rows = [label] if heads == 1 else [f"{label}, query {head}" for head in range(heads)]
-        return prediction.sound_figure(rows, prediction.titled)
-
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         assert isinstance(prediction, SoundLabel)
         calls = self.recorded(prediction.sound)

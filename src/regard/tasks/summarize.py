@@ -18,7 +18,7 @@ from regard.tasks.copied_spans import LEAST_COPIED_SHARE, CopiedSpan, copied_spa
 from regard.tasks.inputs.input import Generated
 from regard.tasks.inputs.run_tokenizer import text_tokenizer, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, TextExamples, column
-from regard.tasks.lazy import tables
+from regard.tasks.lazy import records, tables
 from regard.tasks.options import (
     BATCH_TOKENS,
     LENGTH,
@@ -215,16 +215,14 @@ class Summary(TextPrediction):
 
     def with_marked_tokens(self) -> Summary:
         """Returns the summary with brackets around the labels of copied tokens, for pictures."""
-        copied = {position for span in self.copied for position in span.tokens}
-        if not self.merge_words:
-            tokens = enumerate(self.target_tokens)
-            labels = [f"[{label}]" if position in copied else label for position, label in tokens]
-            return replace(self, target_tokens=labels)
-        words = []
-        for group in self.target_words:
-            word = "".join(self.target_tokens[position].removeprefix("·") for position in group)
-            words.append(f"[{word}]" if copied.issuperset(group) else word)
-        return replace(self, target_tokens=words)
+        copied, labels = {position for span in self.copied for position in span.tokens}, list(self.target_tokens)
+        tokens = [range(position, position + 1) for position in range(len(labels))]
+        for group in self.target_words if self.merge_words else tokens:
+            if copied.issuperset(group):
+                first = labels[group.start]
+                labels[group.start] = f"[{records.join_pieces([first]) if self.merge_words else first}"
+                labels[group.stop - 1] += "]"
+        return replace(self, target_tokens=labels)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

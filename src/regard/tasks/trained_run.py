@@ -13,6 +13,7 @@ from regard.errors import ArgumentError, RunError, ShapeError
 from regard.files.atomic import temporary_folder
 from regard.files.regular import path_inside
 from regard.names.missing_names import hinted
+from regard.tasks.attended import AttendedPrediction
 from regard.tasks.inputs.input import with_defaults
 from regard.tasks.lazy import torch
 from regard.tasks.prediction_inputs import given_inputs
@@ -184,6 +185,8 @@ class TableTrained(Trained):
 
     def figure(self, prediction: Any) -> Any:
         """Returns a figure of a prediction; None if there is nothing to draw."""
+        if isinstance(prediction, AttendedPrediction) and type(prediction).record != Prediction.record:
+            return prediction.figure()
         raise ArgumentError(f"{self.folder.path}: the task {self.task.name!r} has no pictures of predictions")
 
 

@@ -181,9 +181,6 @@ class Transcription(SoundPrediction, AttendedText):
     def axes(self) -> tuple[FrameAxis, TokenAxis]:
         return self.axis, records.TokenAxis(tuple(self.tokens), words=tuple(self.words))
 
-    def figure(self) -> Any:
-        return self.sound_figure(self.tokens, self.text) if self.tokens else None
-
     def word_weights(self) -> np.ndarray:
         """Returns the mean of the weights over the tokens of each word, float64 ``[words, annotations]``."""
         return pictures.merge(self.weights, self.words)

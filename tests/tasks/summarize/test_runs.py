@@ -167,7 +167,7 @@ def test_any_two_columns_and_sub_words(articles, tiny_summary, tmp_path):
     assert trained.tokenizer.kind == "bpe"
     found = trained.predict([rows[0][0]], merge_words=True, max_summary=20)
     assert found[0].target_tokens
-    assert len(found[0].with_marked_tokens().target_tokens) == len(found[0].target_words)
+    assert len(found[0].with_marked_tokens().target_tokens) == len(found[0].target_tokens)
     assert len(trained.draw(found, tmp_path)) == 1
     assert trained.evaluate(str(file), beam=1, limit=2, max_summary=5).spans is None
     assert trained.evaluate(str(articles["test"]), beam=1, limit=2, max_summary=5).spans > 0

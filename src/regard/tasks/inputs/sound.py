@@ -15,7 +15,7 @@ from regard.data.records import StoredFile
 from regard.errors import DataError, KindError, ShapeError
 from regard.tasks.attended import attended_times
 from regard.tasks.inputs.input import Examples, Generated, Input, drawn_rows, some_rows
-from regard.tasks.lazy import np, pictures, records, torch
+from regard.tasks.lazy import np, records, torch
 from regard.tasks.memory_rows import column_values
 from regard.tasks.options import BATCH, DataOptions
 from regard.training.config import TrainingConfig
@@ -187,13 +187,6 @@ class SoundPrediction(Prediction):
 
     def attended(self) -> AttendedParts:
         return attended_times(self.sound.seconds, self.weights)
-
-    def sound_figure(self, rows: Sequence[str], answer: str) -> Any:
-        """Returns a picture of the weights over the spectrogram, with a label for each row and the answer as title."""
-        sound, title = self.sound, f"{self.sound.name}: {answer}"
-        return pictures.sound_alignment(
-            self.weights, sound.spectrogram(), rows, sound.seconds, title=title, duration=sound.duration
-        )
 
 
 class TrainedSounds(Trained):

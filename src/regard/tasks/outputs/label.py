@@ -17,6 +17,7 @@ from regard.data.label_doubts import label_doubts, merged_labels
 from regard.data.labels import Labels
 from regard.errors import ArgumentError, RunError
 from regard.files.atomic import write_atomically
+from regard.tasks.attended import AttendedPrediction
 from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, records, torch
 from regard.tasks.options import BATCH, EvaluationOptions, LabelOptions
@@ -33,7 +34,7 @@ from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered, sum
 from regard.tasks.trained_run import RunEvaluation, TableTrained
 from regard.training.config import TrainingConfig
 from regard.training.metrics import Baseline, Metric, comparison_with_rule
-from regard.training.results import Evaluation, RankedPrediction, rounded
+from regard.training.results import Evaluation, rounded
 from regard.training.run_folder import RunFolder
 from regard.training.task import StepLoss, ValidationResult
 
@@ -146,7 +147,7 @@ class LabelExperiment(TableExperiment):
         )
 
 
-class LabelPrediction(RankedPrediction):
+class LabelPrediction(AttendedPrediction):
     """An input and its label; a subclass is a dataclass.
 
     Attributes:
@@ -160,11 +161,6 @@ class LabelPrediction(RankedPrediction):
     @property
     def answer(self) -> str:
         return self.label
-
-    @property
-    def titled(self) -> str:
-        """The label with its probability, for a picture."""
-        return f"{self.label} {self.probabilities[self.label]:.3f}"
 
     def ranked(self) -> tuple[tuple[str, float], ...]:
         return tuple(self.probabilities.items())

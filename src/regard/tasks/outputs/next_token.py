@@ -12,7 +12,7 @@ from regard.configuration import AT_LEAST_0, SEED, Configuration, Range, check_f
 from regard.data import text as text_data
 from regard.data.text.words import word_spans
 from regard.errors import ArgumentError, RunError
-from regard.tasks.attended import attended_words
+from regard.tasks.attended import AttendedPrediction, attended_words, document_figure
 from regard.tasks.lazy import fonts, np, pictures, records, torch
 from regard.tasks.outputs.text_loss import text_loss, window_loss
 from regard.tasks.sequence_lines import LineExperiment
@@ -63,8 +63,8 @@ class ContinuationOptions(Configuration):
     """Continuations for each input, the most probable first: as many are drawn, and equal texts are one, so there may
     be fewer."""
     layer: int | None = option(None, within=AT_LEAST_0)
-    """Layer whose attention weights, as the mean over its heads, are in pictures and JSON, from 0. Default: the last
-    one in pictures, none in JSON."""
+    """Layer whose attention weights are in pictures, and as the mean over its heads in JSON, from 0. Default: the one
+    with the clearest pair of words in pictures, none in JSON."""
 
     def check(self) -> None:
         super().check()
@@ -153,7 +153,7 @@ class NextToken:
 
 
 @dataclass(frozen=True, repr=False)
-class Continuation(TextAnswer):
+class Continuation(AttendedPrediction, TextAnswer):
     """A text and its continuation.
 
     Attributes:
@@ -362,12 +362,7 @@ class TrainedNextTokens(TableTrained):
         return len(prediction.ids) - len(self.tokenizer.encode(prediction.source)) - 1
 
     def figure(self, prediction: Continuation) -> Any:
-        layers, heads = self.model.config.layers, self.model.config.heads
-        layer = layers - 1 if prediction.layer is None else prediction.layer
-        tokens, weights = self.attention(prediction.ids, layer)
-        of_layer = f"layer {layer}, one of {layers}"
-        title = f"Self-attention of {of_layer}, mean of {heads} heads"
-        return pictures.alignment(weights, tokens, tokens, title=title, maximum=None)
+        return document_figure(self.document(prediction), prediction.layer)
 
     def facts(self) -> str:
         return f"Transformer, {self.model.config.layers} layers × {self.model.config.heads} heads"

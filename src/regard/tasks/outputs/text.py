@@ -6,7 +6,7 @@ import math
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +17,7 @@ from regard.data.records import shortened
 from regard.errors import ArgumentError, DataError, RunError
 from regard.files.atomic import write_atomically
 from regard.models.configs import FREE_TOKENS
-from regard.tasks.attended import attended_words
+from regard.tasks.attended import AttendedPrediction, attended_words
 from regard.tasks.inputs.input import Examples, chunks
 from regard.tasks.inputs.run_tokenizer import text_tokenizer, tokenizer_path
 from regard.tasks.lazy import np, pictures, records, torch
@@ -364,9 +364,6 @@ class TrainedText(TableTrained):
     def evaluation(self, written: WrittenTexts, options: Any) -> TextEvaluation:
         """Returns the evaluation of the task, whose options are its ``evaluation_config``."""
 
-    def figure(self, prediction: Prediction) -> Any:
-        return prediction.figure() if isinstance(prediction, AttendedText) else super().figure(prediction)
-
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         if not isinstance(prediction, AttendedText):
             return []
@@ -412,7 +409,7 @@ class TrainedText(TableTrained):
         return total / max(1, tokens), weights
 
 
-class AttendedText(TextAnswer):
+class AttendedText(AttendedPrediction, TextAnswer):
     """A text that was written for an input, and the attention weights of its tokens; a subclass is a dataclass.
 
     Attributes:
@@ -435,10 +432,6 @@ class AttendedText(TextAnswer):
     @abstractmethod
     def axes(self) -> tuple[Axis, TokenAxis]:
         """Returns the axes of the input and of the text's tokens, for records."""
-
-    @abstractmethod
-    def figure(self) -> Any:
-        """Returns a picture of the weights; None without weights or without a text."""
 
     @property
     def certainty(self) -> dict[str, float]:
@@ -488,16 +481,8 @@ class TextPrediction(AttendedText):
         return attended_words(words, pictures.merge(self.weights, None, self.source_words))
 
     def figure(self) -> Any:
-        if self.weights is None or not self.target_tokens:
-            return None
-        return pictures.alignment(
-            self.weights,
-            self.source_tokens,
-            self.target_tokens,
-            source_groups=self.source_words if self.merge_words else None,
-            target_groups=self.target_words if self.merge_words else None,
-            maximum=None,
-        )
+        drawn = self if self.merge_words else replace(self, source_words=[], target_words=[])
+        return AttendedPrediction.figure(drawn)
 
     def axes(self) -> tuple[TokenAxis, TokenAxis]:
         return (
