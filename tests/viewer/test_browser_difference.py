@@ -40,12 +40,14 @@ def test_the_sentence_says_which_head_gives_more(show):
     assert shown.page.locator("select[aria-label=minus] option:checked").text_content() == "head 1"  # not head 2
     assert shown.page.locator(".bar label:has(select[aria-label=minus])").text_content().startswith("minus")
     assert ", head 0 gives “animal” 0.70 more than head 1." in told(shown)
-    assert "on average the two place 70 % of a word’s attention on different words" in told(shown)
+    assert "Over all words, head 0 looks more at animal, head 1 at tired." in told(shown)
+    assert "They place 70 % of a word’s attention on different words." in told(shown)
     shown.hover(row=5, column=3)
     assert "For “it”, head 1 gives “tired” 0.70 more than head 0." in told(shown)
     assert "0.75 − 0.05 = 0.70" in told(shown)
     shown.hover(row=5, column=2)
     assert "Where “it” asks, head 0 and head 1 give “was” the same." in told(shown)
+    assert "“it”: head 0 minus head 1" in shown.words.replace("\u2068", "").replace("\u2069", "")
     assert "looks at" not in told(shown) + shown.words
     assert {"more in head 1", "more in head 0"} <= {text for text, _ in drawn(shown)["text"]}
     assert "red: head 1 gives more, blue: head 0 gives more" in shown.words

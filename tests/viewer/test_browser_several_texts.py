@@ -36,7 +36,9 @@ def texts(show):
 def test_texts_are_a_list_and_layers_are_layers(texts, width):
     shown, entries = texts(size=(width, 800))
     words = entries.locator("bdi").all_text_contents()
-    asking, *_ = shown.page.locator(".shares").text_content().partition(" →")
+    told = shown.page.locator(".sentence").text_content()
+    assert all(f" % in text {number}" in told.replace("\xa0", " ") for number in (1, 2))
+    asking = told.partition("”")[0].lstrip("“")
     results = entries.locator(".result").all_text_contents()
     assert [result.startswith(f"{asking} → ") for result in results[:2]] == [True, True]
     assert words == list(TEXTS) if width > 1000 else words[0].endswith("too tired") and words[1].endswith("too wide")
@@ -103,7 +105,7 @@ def test_padding_at_the_end_is_left_out_and_told(show, name):
     for drawn in ("pattern", "lines", "words", "grid"):
         shown.show(drawn)
         assert name not in shown.words
-        assert "2 empty positions not drawn" in shown.words
+        assert "padding at the end is not drawn" in shown.words
     seen = np.broadcast_to(np.arange(6) < 5, (6, 6))  # a position that some query sees is none of padding
     (record,) = View(AttentionRecord("a", 0, "self", axis, axis, weights, seen)).document.records
     assert len(record.keys) == 5

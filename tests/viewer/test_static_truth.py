@@ -104,7 +104,7 @@ def several():
 def test_pictures_open_on_the_head_pair_and_sentence_of_the_opening(several, view, language, tmp_path):
     first = opening(several)
     marks = str.maketrans({"\u2068": "", "\u2069": "", "\xa0": " "})
-    said = [text.translate(marks) for text in sentence(several, first, language)]
+    said = [text.translate(marks) for text in sentence(several, first, language, view)]
     titled = {"en": f"layer {first.record} · head {first.head}", "zh": f"第 {first.record} 层 · 第 {first.head} 头"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a machine without Chinese letters

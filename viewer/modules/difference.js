@@ -172,9 +172,10 @@ export class Difference extends Cells {
     return `${more} \u2212 ${less} ${Math.abs(number(more) - number(less) - number(rest)) < 1e-9 ? "=" : "\u2248"} ${rest}`;
   }
 
-  /** A difference's place on a scale, from -1 to 1. */
+  /** A difference's place on a scale, from -1 to 1; a small one is neutral. */
   shade(row, column, scale) {
-    return signedShade(this.value(row, column), this.largest, scale);
+    const value = this.value(row, column);
+    return Math.abs(value) < this.largest / 16 ? 0 : signedShade(value, this.largest, scale);
   }
 }
 

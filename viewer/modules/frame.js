@@ -108,9 +108,10 @@ export class Frame {
   /** A tab for each view; `choose` is called with its name. */
   showTabs(views, current, choose) {
     this.tabs.hidden = views.length < 2;
+    const title = (view) => say(/** @type {any} */ (`${view.name}_title`));
     this.tabs.replaceChildren(...views.map((view) => make("button", {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
-      tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
+      tabindex: view === current ? "0" : "-1", text: say(view.name), title: title(view), "aria-description": title(view), on: { click: () => choose(view.name) },
     })));
     const { offsetLeft = 0, offsetWidth = 0 } = /** @type {HTMLElement|null} */ (this.tabs.querySelector("[aria-selected=true]")) ?? {};
     this.tabs.scrollLeft = offsetLeft - (this.tabs.clientWidth - offsetWidth) / 2;
@@ -144,11 +145,12 @@ export class Frame {
   }
 
   /** What is highlighted, in a sentence and in numbers. Of one subject their box only grows: the picture below stays where it is pointed at. */
-  tellSentence({ text, shares }, subject = "") {
+  tellSentence({ text, shares, plain = false }, subject = "") {
     if (this.subject !== subject) this.told.style.minHeight = "";
     this.subject = subject;
     const short = text.replace(/\u2068([^\u2069]*)\u2069/gu, (_, name) => `\u2068${shortText(name, LONGEST_NAME)}\u2069`);
     if (this.sentence.textContent !== short) this.sentence.textContent = short;
+    this.shares.classList.toggle("plain", plain);
     // Its statements are not broken where a line has no room for both.
     if (this.shares.textContent !== shares) this.shares.replaceChildren(...shares.split(/(?<=\u2003 )/u).map((statement) => make("span", { text: statement })));
   }

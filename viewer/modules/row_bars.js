@@ -57,13 +57,10 @@ export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.widt
 /** How much more each head gives to the keys that differ most: a bar on the side of the head that gives more, from zero in the middle. */
 export function drawDifferenceBars(app, pen, table, row, { one, other }, { x, y }) {
   const { theme } = app;
-  const all = byWeight(table, row).filter((column) => table.value(row, column) !== 0);
-  const order = all.slice(0, NAMED);
+  const order = byWeight(table, row).filter((column) => table.value(row, column) !== 0).slice(0, NAMED);
   if (!order.length) return;
-  pen.text(fitText(say("differenceAsks", { query: queryOf(table, row) }), BARS_ROOM.width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
-  const rest = all.slice(NAMED);
-  const lines = order.map((column) => ({ text: shortText(table.columnText(column)), value: table.value(row, column), fill: divergingColor(table.shade(row, column, app.state.scale), theme), color: theme.text }));
-  if (rest.length) lines.push({ text: say("others", { count: rest.length }), value: rest.reduce((sum, column) => sum + table.value(row, column), 0), fill: theme.surface, color: theme.muted });
+  pen.text(fitText(say("differenceAsks", { query: queryOf(table, row), one, other }), BARS_ROOM.width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
+  const lines = order.map((column) => ({ text: shortText(table.columnText(column)), value: table.value(row, column), fill: divergingColor(table.shade(row, column, app.state.scale), theme) }));
   const [name, number] = [84, 44];
   const side = (BARS_ROOM.width - name - 2 * number) / 2;
   const middle = x + name + number + side;
@@ -73,15 +70,16 @@ export function drawDifferenceBars(app, pen, table, row, { one, other }, { x, y 
     pen.text(fitText(say("differenceMoreIn", { name: head }), BARS_ROOM.width / 2 - 4, small), middle + 5 * sign, y + 1.1 * BAR_STEP,
       { color: divergingColor(0.8 * sign, theme), ...small, align });
   }
-  lines.forEach(({ text, value, fill, color }, line) => {
-    const at = y + (line + (line === NAMED ? 2.4 : 2.1)) * BAR_STEP;
+  lines.forEach(({ text, value, fill }, line) => {
+    const at = y + (line + 2.1) * BAR_STEP;
+    const style = { color: theme.text, ...BARS_TEXT };
     const wide = Math.max(1, (side * Math.abs(value)) / most);
     const sign = value < 0 ? -1 : 1;
-    pen.text(fitText(text, name - 8, BARS_TEXT), x + name - 8, at, { color, ...BARS_TEXT, align: "end" });
+    pen.text(fitText(text, name - 8, BARS_TEXT), x + name - 8, at, { ...style, align: "end" });
     pen.rect(value < 0 ? middle - wide : middle, at - 8, wide, 16, { fill, stroke: theme.border, radius: 2 });
-    pen.text(differenceText(value), middle + sign * (wide + 6), at, { color, ...BARS_TEXT, align: sign < 0 ? "end" : "start" });
+    pen.text(differenceText(value), middle + sign * (wide + 6), at, { ...style, align: sign < 0 ? "end" : "start" });
   });
-  pen.path([[middle, y + 1.6 * BAR_STEP], [middle, y + (lines.length + (rest.length ? 2 : 1.6)) * BAR_STEP]], { color: theme.text, lineWidth: 1 });
+  pen.path([[middle, y + 1.6 * BAR_STEP], [middle, y + (lines.length + 1.6) * BAR_STEP]], { color: theme.text, lineWidth: 1 });
 }
 
 /** A difference with its sign. */

@@ -4,6 +4,7 @@ import { relations } from "./head_statistics.js";
 import { say } from "./language.js";
 import { formatWeight, legendNumber, percent, shortWeight, shortWeights } from "./numbers.js";
 import { clearestPair } from "./opening.js";
+import { textsOf } from "./record_names.js";
 import { MASKED, measureText } from "./table.js";
 import { quoted, shortText } from "./text.js";
 
@@ -149,32 +150,21 @@ export function strongestOf(table, row, order) {
 /** What stands between the statements of the line of numbers. */
 export const APART = " \u2003 ";
 
-/** What an equal share of a row is, and of how many tokens. */
-function evenText(table, row) {
-  const share = evenShare(table, row);
-  if (share === null) return "";
-  const count = Math.round(1 / share);
-  const values = { weight: shortWeight(share), count };
-  if (count < table.record.keys.length) return say("evenShareSeen", values);
-  if (table.columnGroups.length + table.hiddenColumns >= count) return say("evenShare", values);
-  const joined = table.columnGroups.filter(([start, stop]) => stop - start > 1);
-  if (joined.length !== 1) return say("evenSharePieces", values);
-  const [[start, stop]] = joined;
-  return say("evenSharePiece", { ...values, word: keyOf(table, table.columnGroups.indexOf(joined[0])), pieces: stop - start });
-}
-
 const resting = new WeakMap();
 
-/** How many words look most at a mark that the model adds, where most do. */
-function restText(table) {
+/** What a word has, and punctuation has not. */
+export const LETTER = /[\p{L}\p{N}]/u;
+
+/** What is true of all rows of a table: that each adds up to 1, in the words of a view, and how many words look most at a mark that the model adds, where most do. */
+function textOfRows(table, whole) {
   if (!resting.has(table)) resting.set(table, sayWhereRest(table));
-  return resting.get(table);
+  return `${rowsAddUp(table) ? say(whole) : ""}${resting.get(table)}`.trim();
 }
 
 function sayWhereRest(table) {
   const { queries, keys } = table.record;
   if (table.signed || table.measure !== "weights" || queries.kind !== "tokens" || keys.kind !== "tokens") return "";
-  const rows = Array.from({ length: table.rows }, (_, row) => row).filter((row) => !queries.isSpecial(table.rowGroups[row]));
+  const rows = Array.from({ length: table.rows }, (_, row) => row).filter((row) => !queries.isSpecial(table.rowGroups[row]) && LETTER.test(table.rowText(row)));
   const counts = new Map();
   for (const row of rows) {
     const [best] = byWeight(table, row);
@@ -187,7 +177,7 @@ function sayWhereRest(table) {
 /**
  * What a table says of a query, in numbers.
  * @param {number|null} column the key that is spoken of; null: the one with the largest weight
- * @returns {{text: string, shares: string}}
+ * @returns {{text: string, shares: string, plain?: boolean}} plain: whether `shares` is a sentence
  */
 export function sayOfRow(table, row, column = null) {
   const query = queryOf(table, row);
@@ -203,7 +193,8 @@ export function sayOfRow(table, row, column = null) {
   const { weights, others } = strongestOf(table, row, order);
   const parts = order.slice(0, NAMED).map((one, place) => `${keyOf(table, one)} ${weights[place]}`);
   if (others !== null) parts.push(say("moreKeys", { count: order.length - NAMED, weight: weights[NAMED] }));
-  return { text, shares: [`${query} \u2192 ${parts.join(" \u00b7 ")}`, evenText(table, row), restText(table)].filter(Boolean).join(APART) };
+  const even = evenShare(table, row);
+  return { text, shares: [`${query} \u2192 ${parts.join(" \u00b7 ")}`, even === null ? "" : say("evenShare", { weight: shortWeight(even) })].filter(Boolean).join(APART) };
 }
 
 /** Of how many heads the weights of a table are the mean. */
@@ -269,15 +260,49 @@ export function sentenceOf(app) {
   return table ? withHeads(table, saidOf(app, item, table)) : { text: "", shares: "" };
 }
 
+/** The most texts of which a sentence tells, and in which it looks for both words. */
+const [MOST_TEXTS, MOST_SEARCHED] = [3, 12];
+
+/** How much a query gives to a key in each of the texts that have both words; null where no other text has. */
+function sayOfTexts(app, table, row, column) {
+  const { record } = table;
+  const texts = textsOf(app.records);
+  if (!texts || record.keys.kind !== "tokens" || !isWhole(table, row) || table.kind(row, column) === MASKED) return null;
+  const [query, key] = [table.rowText(row), table.columnText(column)];
+  const place = texts[record.entry.text].indexOf(record);
+  const others = [];
+  for (const other of texts.slice(0, MOST_SEARCHED).map((records) => records[place])) {
+    if (others.length + 1 >= MOST_TEXTS) break;
+    if (!other || other === record || other.large || other.heads !== record.heads) continue;
+    if (!other.decoded) {
+      other.decode().then(() => app.changed());
+      continue;
+    }
+    const one = app.table(table.head, other);
+    const [r, c] = [Array.from({ length: one.rows }, (_, number) => one.rowText(number)).indexOf(query), Array.from({ length: one.columns }, (_, number) => one.columnText(number)).indexOf(key)];
+    if (r >= 0 && c >= 0 && one.kind(r, c) !== MASKED && isWhole(one, r)) others.push([other.entry.text, one.value(r, c)]);
+  }
+  if (!others.length) return null;
+  const parts = [...others, [record.entry.text, table.value(row, column)]].sort((a, b) => a[0] - b[0]).map(([text, value]) => say("shareInText", { percent: percent(value), number: text + 1 }));
+  return say("givesTexts", { query: queryOf(table, row), key: keyOf(table, column), list: `${parts.slice(0, -1).join(say("listed"))}${say("listedLast")}${parts.at(-1)}` });
+}
+
+/** What is said of a query in a view: of several texts a comparison, and where its weights stand beside, what is true of all rows in place of them. */
+function saidOfRow(app, table, row, column) {
+  const said = sayOfRow(table, row, column);
+  const whole = said.shares && app.view.sumText?.(app);
+  return { ...said, text: (said.shares && sayOfTexts(app, table, row, column ?? byWeight(table, row)[0])) || said.text, ...(whole && { shares: textOfRows(table, whole), plain: true }) };
+}
+
 /** The same of a table, without its heads. */
 function saidOf(app, item, table) {
   if (item?.side === "key") return sayOfColumn(table, item.column);
   if (item?.row !== undefined && item.column === undefined && table.measure === "weights" && table.record.keys.kind !== "tokens") return sayOfParts(table, item.row);
-  if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
+  if (item?.row !== undefined) return saidOfRow(app, table, item.row, item.column ?? null);
   const best = featured(app);
   if (!best && app.state.overall) return sayOfAll(table);
   if (best && table.measure === "weights" && table.record.keys.kind !== "tokens" && byWeight(table, best.row).length > 8) return sayOfParts(table, best.row);
-  return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
+  return best ? saidOfRow(app, table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
 /** What is said to screen readers while nothing is pointed at: of the view, or which rows are locked. */

@@ -91,6 +91,7 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .told { padding: 4px 16px 8px; overflow-wrap: anywhere; }
 .sentence { margin: 0; font-size: 20px; line-height: 28px; text-wrap: pretty; }
 .shares { margin: 0; font-size: 13px; line-height: 20px; font-variant-numeric: tabular-nums; }
+.shares.plain { font-size: 16px; line-height: 24px; color: var(--muted); }
 .shares span { display: inline-block; vertical-align: top; }
 .help { margin: 0; color: var(--muted); font-size: 13px; line-height: 20px; }
 .readout { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
@@ -133,6 +134,7 @@ kbd { min-width: 24px; padding: 0 6px; border: 1px solid var(--border); border-r
 .narrow .heads > button:last-child { grid-area: 1 / -3 / 2 / -1; }
 .narrow .tabs button { flex: 1 0 auto; padding: 2px 4px; }
 .narrow .sentence { font-size: 16px; line-height: 24px; }
+.narrow .shares.plain { font-size: 13px; line-height: 20px; }
 .narrow .shares span { display: block; }
 @media print {
   :host { height: auto; overflow: visible; color-scheme: light; print-color-adjust: exact; }

@@ -248,10 +248,9 @@ export function hiddenText(table) {
   return ` \u00b7 ${table.measure === "weights" && !table.signed ? say("hiddenShare", { count, percent: (100 * mean).toFixed(1) }) : say("hiddenCount", { count })}${padding && ` \u00b7 ${padding}`}`;
 }
 
-/** How many positions of padding records leave out; "" for none. */
+/** That records leave out padding; "" where they have none. */
 export function paddingText(records) {
-  const count = Math.max(0, ...records.map((record) => record.entry?.padding ?? 0));
-  return count ? say("paddingLeftOut", { count }) : "";
+  return records.some((record) => record.entry?.padding > 0) ? say("paddingLeftOut") : "";
 }
 
 /** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */

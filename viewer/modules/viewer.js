@@ -23,6 +23,7 @@ import { Selection } from "./selection.js";
 import { featured, selectionText, sentenceOf } from "./sentence.js";
 import { StepsData } from "./steps_data.js";
 import { TextList, runningText } from "./text_list.js";
+import { PHONE } from "./style.js";
 import { Tables } from "./tables.js";
 import { visibleText } from "./text.js";
 import { LIGHT, DARK, forcedTheme } from "./themes.js";
@@ -337,7 +338,8 @@ export class Viewer {
     this.frame.restoreFocus(focus);
     this.frame.canvas.setAttribute("aria-label", `${say(/** @type {any} */ (this.view.name))}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
-    this.frame.help.textContent = (globalThis.matchMedia?.("(hover: none)").matches && this.view.tapHelp) || this.view.help;
+    const isTouched = this.frame.box.clientWidth < PHONE || globalThis.matchMedia?.("(hover: none)").matches;
+    this.frame.help.textContent = (isTouched && this.view.tapHelp) || this.view.help;
     this.ready = this.chosen = true;
     this.resize();
     if (shown instanceof AttentionData) this.makeExact(shown);

@@ -26,6 +26,12 @@ MOST_NAMED = 4
 GAP = " \u2003 "
 """What stands between the statements of the line of numbers."""
 
+SUMS = {"pattern": "rowsAddUp", "lines": "wordsAddUp"}
+"""What says that all weights of a query add up to 1, by the view beside which they stand."""
+
+MOST_TEXTS, MOST_SEARCHED = 3, 12
+"""The most texts of which a sentence tells, and in which it looks for both words."""
+
 MOST_PARTS = 8
 """The most keys of a picture or a sound of which one is named."""
 
@@ -99,13 +105,15 @@ def _largest(record: AttentionRecord, head: int | None) -> tuple[int, int] | tup
     return int(word_starts(record.queries)[row]), int(word_starts(record.keys)[column])
 
 
-def sentence(document: Document, opening: Opening, language: str = "en") -> tuple[str, str]:
-    """Returns what is said of an opening, and the strongest keys of its query: ``(text, shares)``.
+def sentence(document: Document, opening: Opening, language: str = "en", view: str = "pattern") -> tuple[str, str]:
+    """Returns what is said of an opening, and a second line: ``(text, shares)``.
 
     Args:
         document: that of the opening.
         opening: the head and the pair, as `opening` returns them.
         language: ``"en"`` or ``"zh"``.
+        view: the view that shows it. The second line says what is true of all rows in ``"pattern"`` and ``"lines"``,
+            where the weights of the query stand beside, and else names the strongest keys of the query.
 
     Returns:
         both texts; empty where the opening has no pair, or the weights are not stored.
@@ -121,36 +129,71 @@ def sentence(document: Document, opening: Opening, language: str = "en") -> tupl
     record = document.records[opening.record]
     if opening.row is None or opening.column is None or record.weights is None:
         return "", ""
-    row = _Row(record, opening, language)
-    text, shares = row.parts() or (row.pair(), row.shares())
+    row = _Row(record, opening, language, view)
+    text, shares = row.parts() or (_comparison(document, opening, row) or row.pair(), row.shares())
     count = record.heads if opening.head is None else 1
     return (say("meanOfHeadsSays", language, count=count, text=text) if count > 1 else text), shares
+
+
+def _comparison(document: Document, opening: Opening, row: _Row) -> str:
+    """Returns how much the query gives to the key in each text that has both words; "" if no other text has."""
+    numbers, record = document.text_numbers, row.record
+    if numbers is None or not row.is_whole or not isinstance(record.keys, TokenAxis):
+        return ""
+    texts = [[one for one, text in enumerate(numbers) if text == number] for number in range(max(numbers) + 1)]
+    own = numbers[opening.record]
+    place, pair = texts[own].index(opening.record), row.pair_of_words
+    found = {own: float(row.weights[row.column])}
+    for number, text in enumerate(texts[:MOST_SEARCHED]):
+        other = document.records[text[place]]
+        if len(found) == MOST_TEXTS or number == own or other.weights is None or other.heads != record.heads:
+            continue
+        joined = whole_words(other)
+        if pair[0] not in joined.queries.labels or pair[1] not in joined.keys.labels:
+            continue
+        starts = word_starts(other.queries), word_starts(other.keys)
+        at = joined.queries.labels.index(pair[0]), joined.keys.labels.index(pair[1])
+        same = Opening(text[place], opening.head, *(int(one[at_one]) for one, at_one in zip(starts, at, strict=True)))
+        one = _Row(other, same, row.language, row.view)
+        if one.is_whole and one.column in one.order:
+            found[number] = float(one.weights[one.column])
+    language = row.language
+    parts = [
+        say("shareInText", language, percent=percent(found[number], language), number=number + 1)
+        for number in sorted(found)
+    ]
+    listed = say("listed", language).join(parts[:-1]) + say("listedLast", language) + parts[-1]
+    names = {"query": row.query, "key": row.name(row.column)}
+    return say("givesTexts", language, **names, list=listed) if len(found) > 1 else ""
 
 
 class _Row:
     """The weights of the query of an opening, pieces of words joined."""
 
-    def __init__(self, record: AttentionRecord, opening: Opening, language: str):
+    def __init__(self, record: AttentionRecord, opening: Opening, language: str, view: str):
         assert opening.row is not None, "checked by sentence"
         assert opening.column is not None, "checked by sentence"
-        self.record, self.head, self.language = record, opening.head, language
+        self.record, self.head, self.language, self.view = record, opening.head, language, view
         joined = whole_words(record)
         row, self.column = word_at(record.queries, opening.row), word_at(record.keys, opening.column)
         self.pieces = range(*[*word_starts(record.queries).tolist(), len(record.queries)][row : row + 2])
         matrix, hidden = matrix_of(joined, opening.head)
         self.weights, self.keys = matrix[row], joined.keys
         self.query = _named(joined.queries, row, language)
+        self.pair_of_words = joined.queries.labels[row], joined.keys.labels[self.column]
         sizes = np.where(np.isnan(self.weights), -1.0, np.abs(self.weights))
         self.order = [key for key in np.argsort(-sizes, kind="stable").tolist() if not hidden[row, key]]
         self.is_whole = not record.signed and abs(float(self.weights[self.order].sum()) - 1) < 0.02
         self.even = None if record.signed else self._even_share()
         self.rest = self._rest(joined, matrix, hidden)
+        self.rows_add_up = not record.signed and bool((abs(np.where(hidden, 0.0, matrix).sum(1) - 1) < 0.02).all())
 
     def _say(self, name: str, /, **values: str | int) -> str:
         pools = self.record.name == "pooling" and len(self.record.queries) == 1
         return say(f"{name}Pooled" if pools and f"{name}Pooled" in words() else name, self.language, **values)
 
-    def _name(self, key: int) -> str:
+    def name(self, key: int) -> str:
+        """Returns the name of a key in a sentence."""
         return _named(self.keys, key, self.language)
 
     def _weight(self, value: float) -> str:
@@ -158,7 +201,7 @@ class _Row:
 
     def pair(self) -> str:
         """Returns how much the query gives to the key of the opening."""
-        value, names = float(self.weights[self.column]), {"query": self.query, "key": self._name(self.column)}
+        value, names = float(self.weights[self.column]), {"query": self.query, "key": self.name(self.column)}
         if self.is_whole:
             return self._say("gives", **names, percent=percent(value, self.language))
         return self._say("givesWeight", **names, weight=self._weight(value))
@@ -173,31 +216,18 @@ class _Row:
         return self._say(kind, query=self.query, **values), self._say("partsShown", weight=short_weight(self.even))
 
     def shares(self) -> str:
-        """Returns the strongest keys with their weights, that of all others, and an equal share."""
+        """Returns the strongest keys and an equal share; where the weights stand beside, what is true of all rows."""
+        if self.view in SUMS:
+            return f"{self._say(SUMS[self.view]) if self.rows_add_up else ''}{self.rest}".strip()
         values = [float(self.weights[key]) for key in self.order]
         named, others = self.order[:MOST_NAMED], len(values) - MOST_NAMED
         parts = [*values[:MOST_NAMED], *([sum(values[MOST_NAMED:])] if others > 0 else [])]
         texts = short_weights(parts) if others > 0 and not self.record.signed else [self._weight(one) for one in parts]
-        listed = [f"{self._name(key)} {text}" for key, text in zip(named, texts, strict=False)]
+        listed = [f"{self.name(key)} {text}" for key, text in zip(named, texts, strict=False)]
         if others > 0:
             listed.append(self._say("moreKeys", count=others, weight=texts[-1]))
-        return GAP.join(filter(None, [f"{self.query} → {' · '.join(listed)}", self._even(), self.rest]))
-
-    def _even(self) -> str:
-        """Returns what an equal share is, and of how many tokens."""
-        if self.even is None:
-            return ""
-        count = round(1 / self.even)
-        values = {"weight": short_weight(self.even), "count": count}
-        if count < len(self.record.keys):
-            return self._say("evenShareSeen", **values)
-        if len(self.weights) >= count:
-            return self._say("evenShare", **values)
-        sizes = np.diff([*word_starts(self.record.keys), len(self.record.keys)])
-        joined = np.flatnonzero(sizes > 1).tolist()
-        if len(joined) != 1:
-            return self._say("evenSharePieces", **values)
-        return self._say("evenSharePiece", **values, word=self._name(joined[0]), pieces=int(sizes[joined[0]]))
+        even = "" if self.even is None else self._say("evenShare", weight=short_weight(self.even))
+        return GAP.join(filter(None, [f"{self.query} → {' · '.join(listed)}", even]))
 
     def _rest(self, joined: AttentionRecord, matrix: NDArray[np.float64], hidden: NDArray[np.bool_]) -> str:
         """Returns how many words look most at a special token, where most do."""
@@ -205,12 +235,13 @@ class _Row:
         if joined.signed or not isinstance(queries, TokenAxis) or not isinstance(keys, TokenAxis):
             return ""
         special = [np.array(axis.special or special_by_name(axis.tokens)) for axis in (queries, keys)]
-        rows = np.flatnonzero(~special[0] & ~hidden.all(1))
+        asks = ~special[0] & [any(map(str.isalnum, text)) for text in queries.labels]
+        rows = np.flatnonzero(asks & ~hidden.all(1))
         best = np.where(hidden, -1.0, np.nan_to_num(np.abs(matrix), nan=-1.0))[rows].argmax(1)
         counts = np.bincount(best[special[1][best]], minlength=len(keys))
-        key, words = int(counts.argmax()), int((~special[0]).sum())
+        key, words = int(counts.argmax()), int(asks.sum())
         most = int(counts[key])
-        return self._say("mostRest", count=most, all=words, key=self._name(key)) if 2 * most > words else ""
+        return self._say("mostRest", count=most, all=words, key=self.name(key)) if 2 * most > words else ""
 
     def _even_share(self) -> float | None:
         """Returns what each key that the query sees would get if all got the same; None: no one number."""

@@ -81,7 +81,7 @@ def shown_head(document: Document, view: str, layer: int | None, head: int | str
     if first is None or first.record not in fitting:
         first = opening(document, fitting, head) or Opening(fitting[0], None, None, None)
     record = records[first.record]
-    text, shares = sentence(document, first, language)
+    text, shares = sentence(document, first, language, view)
     caption = Caption(
         _title(document, record, first.head, language), text, shares, "",
         cast(Literal["en", "zh"], language), even=_equal_shares(record, first),

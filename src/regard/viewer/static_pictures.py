@@ -87,7 +87,7 @@ def _difference(shown: Shown) -> Figure:
     else:
         said = say("differenceSame", language, **names)
     caption = caption._replace(sentence=said, scale=say("differenceBar", language), even=(None, None))
-    caption = caption._replace(bars=say("differenceAsks", language, query=queries[row]))
+    caption = caption._replace(bars=say("differenceAsks", language, query=queries[row], **names))
     return alignment(matrix, keys, queries, title=caption, maximum=None, marked=marked)
 
 

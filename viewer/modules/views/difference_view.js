@@ -7,7 +7,7 @@ import { percent, shortWeight } from "../numbers.js";
 import { textName } from "../record_names.js";
 import { drawDifferenceBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
-import { APART } from "../sentence.js";
+import { APART, LETTER } from "../sentence.js";
 import { MASKED, MISSING, WEIGHT } from "../table.js";
 import { shortText } from "../text.js";
 
@@ -25,6 +25,8 @@ export class DifferenceView extends PatternView {
   ofTables = false;
 
   help = say("differenceHelp");
+
+  tapHelp = say("tapCell");
 
   available(app) {
     return app.records.some((record) => this.shows(record) && otherHeads(app, record).length > 0);
@@ -109,16 +111,22 @@ export class DifferenceView extends PatternView {
     const text = kind === MASKED ? say("differenceHidden", pair) : kind === MISSING ? say("differenceMissing", pair)
       : value === 0 ? say("differenceEqual", { ...pair, ...names }) : say("differenceMore", { ...pair, one: more, other: less, difference: shortWeight(Math.abs(value)) });
     const { moved } = table;
-    return { text, shares: [kind === WEIGHT ? table.calculation(row, column) : "", moved === null ? "" : say("differenceMoved", { percent: percent(moved) }), this.finding(table, names)].filter(Boolean).join(APART) };
+    const shares = [this.finding(table, names), moved === null ? "" : say("differenceMoved", { percent: percent(moved) }), kind === WEIGHT ? table.calculation(row, column) : ""];
+    return { text, shares: shares.filter(Boolean).join(APART), plain: true };
   }
 
-  /** Which key each head looks at more than the other one does, over all queries; "" where that is nearly the same. */
+  /** Which keys, two at most, each head looks at more than the other one does, over all queries; "" where that is nearly the same. */
   finding(table, names) {
     const sums = Array.from({ length: table.columns }, (_, column) => Array.from({ length: table.rows }, (__, row) => table.value(row, column) || 0).reduce((sum, value) => sum + value, 0) / table.rows);
-    const [key, otherKey] = [Math.max(...sums), Math.min(...sums)].map((sum) => sums.indexOf(sum));
-    if (!(sums[key] > 0.05 && sums[otherKey] < -0.05)) return "";
-    const name = (column) => `\u201c\u2068${shortText(table.columnText(column))}\u2069\u201d`;
-    return say("differenceLook", { ...names, key: name(key), otherKey: name(otherKey) });
+    const [keys, otherKeys] = [1, -1].map((sign) => {
+      const most = sign * Math.max(...sums.map((sum) => sign * sum));
+      const found = [...sums.keys()].filter((column) => sign * sums[column] > 0.05 && Math.abs(sums[column]) > Math.abs(most) / 2);
+      return found.sort((a, b) => sign * (sums[b] - sums[a])).slice(0, 2).map((column) => {
+        const text = `\u2068${shortText(table.columnText(column))}\u2069`;
+        return LETTER.test(text) ? text : `\u201c${text}\u201d`;
+      }).join(say("listedLast"));
+    });
+    return keys && otherKeys ? say("differenceLook", { ...names, keys, otherKeys }) : "";
   }
 
   drawBars(app, pen, table, row, place) {
@@ -178,6 +186,6 @@ export class DifferenceView extends PatternView {
     const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
     const notes = [table.largest ? say("differenceSides", this.names(app)) : say("differenceZero"), table.largest ? say("differenceBlank") : "",
       scale === "linear" ? "" : scaleText(scale), tokens && say("differenceLeftOut", { tokens })];
-    return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
+    return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest > 0.1 ? Math.round(100 * table.largest) / 100 : table.largest, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
   }
 }

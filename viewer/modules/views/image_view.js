@@ -35,6 +35,8 @@ export class ImageView extends RecordView {
 
   help = say("imageHelp");
 
+  tapHelp = say("tapWord");
+
   shows(record) {
     return !record.large && record.keys.kind === "grid";
   }

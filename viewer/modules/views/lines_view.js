@@ -40,6 +40,8 @@ export class LinesView extends RecordView {
 
   help = say("linesHelp");
 
+  tapHelp = say("tapWord");
+
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
@@ -61,6 +63,10 @@ export class LinesView extends RecordView {
   size(app) {
     const { table, step, top } = this.geometry(app);
     return { width: app.area.width, height: top + Math.max(table.rows, table.columns) * step + 8 };
+  }
+
+  sumText(app) {
+    return this.geometry(app).bars ? "wordsAddUp" : null;
   }
 
   y(place, number) {

@@ -49,6 +49,10 @@ export class PatternView extends CellView {
     return { width: left + table.columns * width + 6, height: top + (bars ? Math.max(high, BARS_ROOM.height) : high + this.below(app)) + 4 };
   }
 
+  sumText(app) {
+    return app.area.width < PHONE || this.geometry(app).bars ? "rowsAddUp" : null;
+  }
+
   below(app) {
     return app.area.width < PHONE ? BARS_ROOM.height + 12 : 0;
   }

@@ -20,6 +20,8 @@ export class SoundView extends CellView {
 
   help = say("soundHelp");
 
+  tapHelp = say("tapWord");
+
   shows(record) {
     return !record.large && record.keys.kind === "frames";
   }

@@ -49,6 +49,11 @@ export class View {
     return 0;
   }
 
+  /** The word that says that all weights of a query add up to 1, where they stand beside the view; null: the sentence names them. */
+  sumText(_app) {
+    return /** @type {any} */ (null);
+  }
+
   /** What is said while nothing is pointed at; null: what is locked. */
   said(_app) {
     return /** @type {string|null} */ (null);

@@ -38,6 +38,8 @@ export class WordsView extends RecordView {
 
   help = say("wordsHelp");
 
+  tapHelp = say("tapWord");
+
   shows(record) {
     return !record.large && record.keys.kind === "tokens";
   }
