@@ -495,7 +495,19 @@ class Explanation:
             from regard.explanations.flow import FlowOfSteps
             from regard.pictures.calculation_flow import calculation_flow
 
-            flow = FlowOfSteps(self, batch, head, step_colors(drawn, color_map)).flow()
+            named = self
+            if self.one_input and self.key_labels is None:  # one name for a row that asks and is looked at
+                named = self.labelled(None, [f"x{row}" for row in range(self.key.shape[-2])])
+            flow = FlowOfSteps(
+                {plain_name(step.name): step for step in named.matrix_steps(batch=batch, head=head)},
+                head,
+                self.slices[-1][1] + 1,
+                step_colors(drawn, color_map),
+                self.one_input,
+                self.projected,
+                [] if self.units is None else self.units.steps,
+                {} if self.settings is None else self.settings.of_head(batch, head),
+            ).flow()
             return calculation_flow(flow, title=title, width=width)
         return step_figure(
             [step.transposed() for step in drawn] if transposed else drawn, title=title, color_map=color_map

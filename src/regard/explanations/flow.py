@@ -1,10 +1,10 @@
 """A worked calculation as a flow to draw: what comes from what, and one pair of words traced through all of it."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +14,6 @@ from regard.pictures.calculation import Panel
 from regard.pictures.calculation_flow import Flow, Term
 from regard.pictures.fonts import visible_token
 from regard.pictures.numbers import cell_texts
-
-if TYPE_CHECKING:
-    from regard.explanations.explanation import Explanation
 
 COMPARISONS = {
     "Cosine": "cos(query, key)",
@@ -57,26 +54,33 @@ class _Traced(NamedTuple):
     key: int
 
 
+@dataclass(frozen=True)
 class FlowOfSteps:
     """The steps of one batch row and head of a calculation, as the terms of a flow.
 
-    Args:
+    Attributes:
+        steps: all of them, by `plain_name`.
+        head, heads: the number of the head, from 0, and how many there are.
         colors: colour maps of matplotlib for steps, by `plain_name`.
+        one_input: whether queries and keys are of the same rows.
+        projected: whether they are made of an input.
+        units: the steps of a score with units.
+        settings: the names and parameters of the score and the normalizer.
     """
 
-    def __init__(self, calculation: "Explanation", batch: int, head: int, colors: Mapping[str, str | None]):
-        if calculation.one_input and calculation.key_labels is None:
-            # One name for a row that asks and is looked at.
-            calculation = calculation.labelled(None, [f"x{row}" for row in range(calculation.key.shape[-2])])
-        listed = calculation.matrix_steps(batch=batch, head=head)
-        self.steps: dict[str, Step] = {plain_name(step.name): step for step in listed}
-        self.head, self.heads, self.colors = head, calculation.slices[-1][1] + 1, colors
-        self.one_input, self.projected = calculation.one_input, calculation.projected
-        self.units = [] if calculation.units is None else calculation.units.steps
-        self.settings: Mapping[str, Any] = (
-            {} if calculation.settings is None else calculation.settings.of_head(batch, head)
-        )
-        self.score: str = self.settings.get("score", "")
+    steps: Mapping[str, Step]
+    head: int
+    heads: int
+    colors: Mapping[str, str | None]
+    one_input: bool
+    projected: bool
+    units: Sequence[Step]
+    settings: Mapping[str, Any]
+
+    @property
+    def score(self) -> str:
+        """The name of the score's class; "": not known."""
+        return self.settings.get("score", "")
 
     @cached_property
     def names(self) -> tuple[str, str]:
