@@ -8,7 +8,7 @@ import pytest
 
 from regard.records import AttentionRecord, DenseTiles, TokenAxis
 from regard.viewer import View
-from regard.viewer.patterns import NEAR, Chance, nearness, peaks
+from regard.viewer.patterns import NEAR, Chance, nearness, peaks, stripes
 
 SENTENCE = (
     "the old lighthouse keeper climbed the stairs every evening , because the lamp would not light itself . " * 3
@@ -193,7 +193,7 @@ def test_points_of_a_long_map_are_the_same_on_all_screens(show):
     for size in ((1440, 900), (400, 860)):
         shown = show(View(long_record(), budget_bytes=500_000), size=size)
         shown.show("long", head=1)
-        assert "about 5 tokens goes to 5 tokens" in shown.words
+        assert "attention of about 5 tokens to 5 tokens" in shown.words
         shown.hover(row=452, column=252)
         told = re.search(r"Tokens (\d+)–(\d+) give ([\d.]+)\s% of their attention to tokens (\d+)–(\d+)", shown.words)
         share, (q0, q1, k0, k1) = told[3], (int(told[one]) for one in (1, 2, 4, 5))
@@ -214,3 +214,47 @@ def test_a_key_that_few_queries_look_at_is_no_sink():
         weights[0, :rows, 7] = 0.9
         record = AttentionRecord("a", 0, "self", axis, axis, weights)
         assert [one["key"] for one in sinks(DenseTiles(weights), Chance(record))] == found
+
+
+def striped_record(tokens):
+    """A head whose attention decays with the distance, and has stripes at 300 and 120 tokens."""
+    rows = np.arange(LENGTH)
+    scores = np.random.default_rng(5).normal(0, 0.3, (1, LENGTH, LENGTH)) - np.abs(np.subtract.outer(rows, rows)) / 30
+    for distance, above in ((120, 5.0), (300, 13.0)):
+        scores[0, rows[distance:], rows[:-distance]] += above
+    axis = TokenAxis(tuple(tokens))
+    return AttentionRecord("a", 0, "causal", axis, axis, None, source=DenseTiles(softmax(scores, CAUSAL)))
+
+
+def test_stripes_are_fixed_distances_above_their_surroundings():
+    record = striped_record(map(str, range(LENGTH)))
+    assert stripes(record.source, 0) == [[-300, -120]] * 2
+    generator = np.random.default_rng(0)
+    for sharpness, visible in ((0.1, CAUSAL), (3, CAUSAL), (20, CAUSAL), (20, np.ones_like(CAUSAL))):
+        weights = softmax(generator.normal(0, sharpness, (4, LENGTH, LENGTH)), visible)
+        assert stripes(DenseTiles(weights), 0) == [[]] * 5
+
+
+@pytest.mark.parametrize("unit", ["character", "token"])
+def test_a_long_head_names_its_stripes_in_its_own_units(show, unit):
+    tokens = "ab cd efg " * (LENGTH // 10) if unit == "character" else [f"w{number}" for number in range(LENGTH)]
+    shown = show(View(striped_record(tokens), budget_bytes=0), size=(1440, 900))
+    shown.show("long", head=0)
+    words = re.sub("[\u2068\u2069]", "", shown.words)
+    assert f"Stripes: {unit}s look a fixed distance back, most often about 300 and 120." in words
+    assert "300 back" in [text for text, _ in texts(shown.call("svg"))]
+    assert f"how much each {unit} is looked at" in words
+    shown = show(View(striped_record(tokens), budget_bytes=0, language="zh", head=0))
+    assert f"条纹：{'字符' if unit == 'character' else '词元'}看固定距离之前" in shown.words
+
+
+def test_a_pair_is_told_apart_from_its_block(show):
+    shown = show(View(long_record(), budget_bytes=0), size=(1440, 900))
+    shown.show("long", head=3)
+    pair = long_record().source.weights[3, 500, 100]
+    told = re.search(r"this pair: (\d+)\s%; its block of 9 × 9: (\d+)\s%", shown.words)
+    assert int(told[1]) == round(100 * pair)
+    assert 0 < int(told[2]) < 0.5 * int(told[1])
+    assert "Stripes" not in shown.words
+    shown.show("long", head=2)
+    assert re.search(r"head 2: most look at the first token, .*w0.*, \d+\s% on average", shown.words)

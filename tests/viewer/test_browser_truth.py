@@ -152,7 +152,7 @@ def test_heading_legend_and_readout_name_one_statistic(show):
                 assert of_heads in text, (view, head, scale, text)
             used = "linear" if scale == "row" and view in ("words", "image") else scale
             if view == "long":
-                assert "each point: " + {"maximum": "the largest", "mean": "how much"}[pooling] in told
+                assert "a point: " + {"maximum": "the strongest", "mean": "attention of"}[pooling] in told
             else:
                 assert re.search(names[used], told)
             if view == "image":

@@ -119,7 +119,7 @@ export class Controls {
 
   pooling() {
     const { app } = this;
-    return choice(say("long_point"), app.state.pooling, POOLINGS.map((pooling) => [pooling, say(pooling === "mean" ? "long_point_share" : "long_point_largest")]), (value) => app.set({ pooling: value }));
+    return choice(say("long_point"), app.state.pooling, POOLINGS.map((pooling) => [pooling, say(pooling === "mean" ? "long_point_share" : "long_point_largest"), say(app.record.kind === "causal" ? "long_bars_causal" : "long_bars")]), (value) => app.set({ pooling: value }));
   }
 
   findings() {

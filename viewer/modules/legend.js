@@ -7,6 +7,7 @@ import { clamp, legendNumber, shortWeight } from "./numbers.js";
 import { divergingColor, rampColor, veilColor } from "./palette.js";
 import { DECADES, SCALES, scaleInverse } from "./scales.js";
 import { PHONE } from "./style.js";
+import { softened } from "./themes.js";
 
 /** Steps of a legend's ramp; odd, so that the numbers below its ends and its middle stand under their own colours. */
 const LEGEND_STEPS = 65;
@@ -47,7 +48,7 @@ const TITLE_STYLE_OF_RAMP = { size: 12, bold: true };
 const rampTitle = (legend) => legend.title ?? say("weightTitle");
 
 /** Where the colours of a ramp begin, and their length. */
-const rampPlace = (legend, width) => ({ x: 16 + textWidth(rampTitle(legend), TITLE_STYLE_OF_RAMP) + 12, length: clamp(width * 0.28, 100, 240) });
+const rampPlace = (legend, width) => ({ x: 16 + textWidth(rampTitle(legend), TITLE_STYLE_OF_RAMP) + 12, length: clamp(width * 0.28, legend.scale === "share" ? 190 : 100, 240) });
 
 /** Where the colours of signs are, beside those of amounts: shorter on narrow screens. */
 const signsPlace = (legend, width) => {
@@ -98,7 +99,7 @@ export function drawLegend(pen, legend, width, theme, room = linesOf(legend, wid
   const { x: left, y: top, lines } = textPlace(legend, width);
   if (legend.ramp) drawRamp(pen, legend, width, theme);
   for (const { kind, text, x, y } of samplePlaces(legend, width)) {
-    drawKind(pen, kind, x, y, 12, 12, theme);
+    drawKind(pen, kind, x, y, 12, 12, legend.soft ? softened(theme) : theme);
     pen.rect(x, y, 12, 12, { stroke: theme.border });
     pen.text(text, x + 18, y + 6, { color: theme.muted, ...SMALL });
   }

@@ -9,6 +9,7 @@ import { signsOf } from "./palette.js";
 import { SCALES } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 import { quoted, shortText } from "./text.js";
+import { softened } from "./themes.js";
 
 /** The statistics of a pooled map; `poolingText` has their words. */
 export const POOLINGS = ["mean", "maximum"];
@@ -44,6 +45,7 @@ export class LongMap {
     this.findings = part.findings;
     this.peaks = part.peaks;
     this.hidden = part.hidden;
+    this.ofLetters = [record.queries, record.keys].every((axis) => axis.kind === "tokens" && axis.entry.tokens.every((text) => [...text].length === 1));
     this.carried = part.tiles.length;
     this.maps = {};
     this.tiles = new Map();
@@ -124,13 +126,28 @@ export class LongMap {
     return within.map((count, place) => ({ count, share: head === null ? near.reduce((sum, one) => sum + one[place], 0) / near.length : near[head][place] }));
   }
 
+  /** The fixed far distances at which a head looks, or the mean of all, the strongest first. */
+  stripes(head) {
+    return this.record.entry.overview.stripes?.at(head ?? -1) ?? [];
+  }
+
+  /** What is said of tokens, of characters where all tokens are single ones. */
+  inUnits(text) {
+    const unit = say("long_character");
+    return this.ofLetters ? text.replace(new RegExp(say("long_token"), "gi"), (word) => (word[0] === "T" ? unit[0].toUpperCase() + unit.slice(1) : unit)) : text;
+  }
+
+  /** How many tokens a point is high and wide. */
+  sizeOfPoint(block) {
+    const { queries, keys } = this.record;
+    return { down: counted(Math.round((block * queries.length) / this.rows)), across: counted(Math.round((block * keys.length) / this.columns)) };
+  }
+
   /** What a point of the map is of the weights, where blocks of bins are joined. */
   statistic(pooling, block) {
-    const { queries, keys } = this.record;
-    const size = (times) => ({ down: counted(Math.round((times * queries.length) / this.rows)), across: counted(Math.round((times * keys.length) / this.columns)) });
-    const { down, across } = size(block);
+    const { down, across } = this.sizeOfPoint(block);
     if (down === "1" && across === "1") return say("long_single");
-    return say(pooling === "maximum" ? "long_largest" : this.record.signed ? "long_mean" : "long_share_of", { down, across });
+    return this.inUnits(say(pooling === "maximum" ? "long_largest" : this.record.signed ? "long_mean" : "long_share_of", { down, across }));
   }
 
   /** The exact weight of a pair, or null where no tile with it is here; masked pairs are −1, or −∞ where there are signs. */
@@ -234,7 +251,7 @@ export class LongMap {
       ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limit, mapScale(this.record), signed));
       if (kinds[cell] === ZERO && this.isFuture(block, Math.floor(cell / columns), cell % columns)) kinds[cell] = MASKED;
     });
-    return { canvas: mapCanvas(columns, rows, kinds, shades, theme, signed ? signsOf(theme) : undefined), rows, columns, values, limit, kinds: new Set(kinds) };
+    return { canvas: mapCanvas(columns, rows, kinds, shades, softened(theme), signed ? signsOf(theme) : undefined), rows, columns, values, limit, kinds: new Set(kinds) };
   }
 
   /** What was found in the map: {text, head, row, column, kind}. */
@@ -247,7 +264,7 @@ export class LongMap {
     return [
       ...sinks.map((one) => {
         const { text, number } = named(keys, one.key);
-        return { text: say("found_sink", { head: head(one), key: text, number, share: percent(one.share) }), head: one.head, row: middle, column: one.key, kind: "sink" };
+        return { text: say(one.key ? "found_sink" : "found_sink_first", { head: head(one), key: text, number, share: percent(one.share) }), head: one.head, row: middle, column: one.key, kind: "sink" };
       }),
       ...diagonals.map((one) => {
         const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));

@@ -1,6 +1,6 @@
 // @ts-check
 
-import { say } from "./language.js";
+import { language, say } from "./language.js";
 import { counted, legendNumber, percent } from "./numbers.js";
 import { quoted, shortText } from "./text.js";
 
@@ -14,7 +14,7 @@ const LEAST_WEIGHT = 0.05;
 const [MOST_SHARE, LEAST_REACHES] = [0.5, 8];
 
 /** A part of a query's attention, of which small ones have digits too. */
-const shareText = (part) => (part < 0.01 ? percent(1).replace("100", legendNumber(Number((100 * part).toPrecision(2)))) : percent(part));
+export const shareText = (part) => (part < 0.01 ? percent(1).replace("100", legendNumber(Number((100 * part).toPrecision(2)))) : percent(part));
 
 /** A multiple of the equal share. */
 export const timesText = (times) => (times < 10 ? String(Math.round(10 * times) / 10) : counted(Math.round(times)));
@@ -35,8 +35,28 @@ export const pairText = (record, pair) => say("long_pair_line", namesOfPair(reco
 /** The far pairs of a head that stand out. */
 export const farPairs = (map, head) => map.peaksOf(head).filter(({ weight, times }) => weight >= LEAST_WEIGHT && times > EVEN_TIMES);
 
+/** A distance and its direction. */
+export const distanceText = (offset) => say(offset < 0 ? "long_back" : "long_ahead", { distance: counted(Math.abs(offset)) });
+
+/** The distance of a pair. */
+export const distanceOf = ({ kind, queries, keys }, { query, key }) => key - query - (kind === "causal" ? keys.length - queries.length : 0);
+
+/** The fixed far distances at which a head looks; "" where none stands out. */
+function stripesText(map, head) {
+  const offsets = map.stripes(head);
+  if (!offsets.length) return "";
+  const back = offsets.every((one) => one < 0);
+  const list = new Intl.ListFormat(language() === "zh" ? "zh" : "en-GB", { type: "conjunction" });
+  return say(back ? "long_says_fixed_back" : "long_says_fixed", { distances: list.format(offsets.map((one) => (back ? counted(-one) : distanceText(one)))) });
+}
+
 /** What a head does with a long text: that it spreads its attention evenly, else what most of it is; and its strongest far pair. */
 export function sayOfLongHead(map, head) {
+  const { text, shares } = longHead(map, head);
+  return { text: map.inUnits(text), shares: map.inUnits(shares) };
+}
+
+function longHead(map, head) {
   const { record, findings } = map;
   if (record.signed) return { text: say("grid_signed"), shares: "" };
   const [best] = farPairs(map, head);
@@ -45,10 +65,12 @@ export function sayOfLongHead(map, head) {
   const regular = [...windows, ...stripesOf(windows), ...findings.sinks.filter(mine)].sort((a, b) => b.share - a.share)[0];
   const nearness = map.nearness(head).filter(({ count }) => LEAST_REACHES * count <= record.keys.length);
   const near = nearness.find(({ share }) => share >= MOST_SHARE);
-  const shares = best && record.kind !== "cross" ? say("long_says_far", { pair: pairText(record, best), distance: counted(Math.abs(best.query + (record.kind === "causal" ? record.keys.length - record.queries.length : 0) - best.key)) }) : "";
+  const regularly = regular && !(near && regular.share < MOST_SHARE);
+  const stripes = regularly && (regular.distances || regular.offset ** 2 > 1) ? "" : stripesText(map, head);
+  const shares = stripes ? stripes : best && record.kind !== "cross" ? say("long_says_far", { pair: pairText(record, best), distance: counted(Math.abs(distanceOf(record, best))) }) : "";
   const bound = map.largestTimes(head);
   if (bound < EVEN_TIMES) return { text: say(head === null ? "long_says_all_even" : "long_says_even", { times: timesText(Math.ceil(10 * bound) / 10), count: record.heads }), shares: "" };
-  if (regular && !(near && regular.share < MOST_SHARE)) {
+  if (regularly) {
     const text = sayOfFinding(record, regular);
     return { text: head === null ? say("long_says_of", { head: say("headNumber", { head: record.headNumber(regular.head) }), text }) : text, shares };
   }

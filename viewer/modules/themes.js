@@ -50,3 +50,6 @@ function forcedStyle(head, theme) {
   const stretch = 1 + Math.floor(head / DASHES.length);
   return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
 }
+
+/** A theme whose hatches do not compete with the numbers beside them. */
+export const softened = (theme) => ({ ...theme, hatch: theme.border });

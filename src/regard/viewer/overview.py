@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from regard.errors import ShapeError
 from regard.records import AttentionRecord, DenseTiles, TileSource, bin_edges
 from regard.viewer.encoding import packed_codes, packed_numbers
-from regard.viewer.patterns import NEAR, Chance, diagonals, nearness, peaks, sinks, spikes
+from regard.viewer.patterns import NEAR, Chance, diagonals, nearness, peaks, sinks, spikes, stripes
 
 MOST_CELLS = 2**22
 """The most weights of one record that are carried whole; a larger record is carried as an overview."""
@@ -109,6 +109,7 @@ def _overview(
         "peaks": [] if record.signed else peaks(source, maximum, chance, shift),
         "within": list(NEAR),
         "near": [] if record.signed or record.kind == "cross" else nearness(source, chance, shift),
+        "stripes": [] if record.signed or record.kind == "cross" else stripes(source, shift),
         "tiles": _tiles(record, findings, budget_bytes),
     }
 

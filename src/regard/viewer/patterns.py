@@ -44,6 +44,16 @@ NEAR, NEAR_PART = (4, 16, 64), 8
 """The distances within which the attention of a head is added up; what is farther is far, and so is more than this part
 of a short text."""
 
+STRIPE_SHARE, STRIPE_TIMES, STRIPE_DEVIATIONS, STRIPES = 0.01, 5, 8, 3
+"""The least mean attention to a fixed far distance, its least ratio to the distances around it, how many deviations its
+sum is above theirs, as counts deviate by chance, and the most distances of a head."""
+
+STRIPE_WIDTH, STRIPE_APART = 2, 32
+"""How far from a distance the attention still counts to it, and how far from each other distances are named."""
+
+STRIPE_CELLS = 2**28
+"""The most weights of a record whose distances are all added up; of a larger one, tiles are sampled evenly."""
+
 EVEN_BIN = 1.25
 """The most ratio of the numbers of keys that the queries of a bin see, for which its largest weight is enough."""
 
@@ -300,6 +310,41 @@ def nearness(source: TileSource, chance: Chance, shift: int) -> list[list[float]
             away = np.abs(np.arange(k0, k1) - shift - np.arange(q0, q1)[:, None])
             sums += np.stack([(tile * (away <= most)).sum((1, 2), dtype=np.float64) for most in NEAR], -1)
     return (sums / chance.seeing[:, None]).tolist()
+
+
+def stripes(source: TileSource, shift: int) -> list[list[int]]:
+    """Finds of each head, and last of the mean of all, the fixed far distances with the most attention, largest first.
+
+    A distance is key − (query + shift). Its mean attention stands out from those around it, a few neighbours count as
+    one, and at least a quarter of the queries have a key there.
+    """
+    queries, keys, step = source.queries, source.keys, 64
+    sums = np.zeros((source.heads, queries + keys - 1))
+    counts = np.zeros(queries + keys - 1)
+    for q0 in range(0, queries, step * -(-source.heads * queries * keys // STRIPE_CELLS)):
+        tile = np.nan_to_num(source.tile((q0, min(q0 + step, queries)), (0, keys)))
+        for row in range(tile.shape[1]):
+            along = slice(queries - 1 - q0 - row, queries - 1 - q0 - row + keys)
+            sums[:, along] += tile[:, row]
+            counts[along] += 1
+    offsets = np.arange(len(counts)) - (queries - 1) - shift
+    means = np.concatenate([sums, sums.mean(0, keepdims=True)]) / np.maximum(counts, 1)
+    far = (np.abs(offsets) > min(NEAR[-1], keys // NEAR_PART)) & (4 * counts >= counts.max())
+    found = []
+    for single in means:
+        named: list[int] = []
+        of_head = np.convolve(single, np.ones(2 * STRIPE_WIDTH + 1), "same")
+        places = np.flatnonzero(far & (of_head >= STRIPE_SHARE))
+        for place in places[np.argsort(-of_head[places] * counts[places], kind="stable")].tolist():
+            around = of_head[max(0, place - STRIPE_APART) : place + STRIPE_APART + 1]
+            usual = float(np.median(around))
+            chance = usual * counts[place] + STRIPE_DEVIATIONS * max(1.0, usual * counts[place]) ** 0.5
+            stands = of_head[place] >= max(around.max(), STRIPE_TIMES * usual, chance / counts[place])
+            if stands and len(named) < STRIPES:
+                first = max(0, place - STRIPE_WIDTH)
+                named.append(int(offsets[first + single[first : place + STRIPE_WIDTH + 1].argmax()]))
+        found.append(named)
+    return found
 
 
 def peaks(source: TileSource, maximum: NDArray[np.float32], chance: Chance, shift: int) -> list[dict[str, Any]]:

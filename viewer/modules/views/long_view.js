@@ -2,17 +2,21 @@
 
 import { cellAt, inside, placeOfCell, ring } from "../drawing.js";
 import { say } from "../language.js";
+import { drawLegend, legendHeight } from "../legend.js";
 import { fitText, textWidth } from "../lettering.js";
 import { mapScale, poolingText, shadeOf } from "../long_map.js";
 import { drawPanel, panelParts, panelPlace, panelRoom } from "../long_panel.js";
-import { farPairs, sayOfLongHead, sayOfPoint } from "../long_sentence.js";
+import { distanceText, farPairs, sayOfLongHead, sayOfPoint, shareText } from "../long_sentence.js";
 import { mapCanvas } from "../map_canvas.js";
 import { clamp, counted, formatNumber, formatWeight, legendNumber, niceStep } from "../numbers.js";
 import { divergingColor, signsOf } from "../palette.js";
 import { MASKED, MISSING, ZERO } from "../table.js";
 import { joinedBins } from "../thumbnails.js";
 import { quoted, shortText } from "../text.js";
+import { softened } from "../themes.js";
 import { RecordView } from "./record_view.js";
+
+const STRIPE_STYLE = { size: 12, bold: true };
 
 /** A map of any length: pooled from afar, exact at close range. */
 export class LongView extends RecordView {
@@ -32,6 +36,7 @@ export class LongView extends RecordView {
 
   settle(app) {
     this.help = say(this.enlarges(app) ? "long_help" : "long_help_whole");
+    this.tapHelp = say("long_tap");
   }
 
   /** Whether single weights are here or are fetched. */
@@ -54,8 +59,9 @@ export class LongView extends RecordView {
   /** Where the panel is, and its lists; null where there is none. */
   panel(app, place) {
     const { map, left, top, keys, queries, cell } = place;
-    const panel = map && panelPlace(app, { right: left + keys * cell, bottom: top + queries * cell });
-    return panel ? { place: panel, ...panelParts(panel, map, app.state.head, this.spot(app, map)) } : null;
+    const bottom = top + queries * cell;
+    const panel = map && panelPlace(app, { right: left + keys * cell, bottom: bottom + (panelRoom(app.area.width) ? 0 : legendHeight(this.scale(app), app.area.width)) });
+    return panel ? { place: panel, ...panelParts(panel, map, app.state.head, this.spot(app, map)), bottomOfMap: bottom } : null;
   }
 
   /** The pair whose words the panel shows: what is pointed at, else the strongest far pair, else a place of what was found. */
@@ -87,6 +93,7 @@ export class LongView extends RecordView {
       if (cell >= 3) this.drawTiles(app, pen, place, area);
       pen.rect(left, top, keys * cell, queries * cell, { stroke: app.theme.border });
       if (place.record.kind === "causal" && kinds.has(MASKED) && app.state.zoom <= 1) this.drawFuture(pen, place, app.theme);
+      if (app.state.zoom <= 1) this.drawStripe(app, pen, place);
       if (!spot) return;
       // The ring stands around the point, which stays in view.
       const around = (length, bins, position) => place.map.span(length, bins, block, Math.floor(Math.floor((position * bins) / length) / block));
@@ -97,7 +104,9 @@ export class LongView extends RecordView {
     this.drawReceived(app, pen, place, win, area);
     this.drawMarks(app, pen, place, win, area);
     const panel = this.panel(app, place);
-    if (panel) drawPanel(app, pen, panel.place, place.map, spot, panel);
+    if (!panel) return;
+    drawPanel(app, pen, panel.place, place.map, spot, panel, spot ? this.sharesText(app, place, spot) : "");
+    if (panel.place.below) pen.shift(0, panel.bottomOfMap + 8, () => drawLegend(pen, this.scale(app), app.area.width, app.theme));
   }
 
   /** How many bins are a point, the same on all screens; fewer where the map is enlarged. */
@@ -117,6 +126,34 @@ export class LongView extends RecordView {
     if (0.5 * keys * cell < width) return;
     pen.rect(x - width / 2, y - 12, width, 24, { fill: theme.background, radius: 6 });
     pen.text(text, x, y, { color: theme.muted, align: "center", ...style });
+  }
+
+  /** Names the strongest stripe, beside the weights. */
+  drawStripe(app, pen, { map, record, left, top, queries, keys, cell }) {
+    const [offset] = map.stripes(app.state.head);
+    if (offset === undefined) return;
+    const { theme } = app;
+    const [text, shift] = [distanceText(offset), record.kind === "causal" ? keys - queries : 0];
+    const width = textWidth(text, STRIPE_STYLE) + 12;
+    const [first, last] = [Math.max(0, -offset - shift), Math.min(queries, keys - offset - shift) - 1];
+    const query = clamp(Math.floor(0.62 * queries), Math.ceil(first + 0.1 * (last - first)), last);
+    const [from, y] = [left + (query + shift + offset + 0.5) * cell, top + (query + 0.5) * cell];
+    const x = Math.min((record.kind === "causal" ? left + (query + shift) * cell : from) + 16, left + keys * cell - width - 4);
+    for (const [color, lineWidth] of [[theme.background, 3], [theme.text, 1]]) pen.path([[from, y], [x, y]], { color, lineWidth });
+    pen.rect(from - 3, y - 3, 6, 6, { fill: theme.text, stroke: theme.background, radius: 3 });
+    pen.rect(x, y - 10, width, 20, { fill: theme.background, radius: 6 });
+    pen.text(text, x + 6, y, { color: theme.text, ...STRIPE_STYLE });
+  }
+
+  /** What a pair gets of the attention, and its block; "" where the pair's weight is not here. */
+  sharesText(app, place, { row, column, head = app.state.head }) {
+    const { map, record } = place;
+    const weight = map.peaksOf(head).find((one) => one.query === row && one.key === column)?.weight ?? map.exact(head, row, column);
+    if (record.signed || !(weight >= 0)) return "";
+    const block = this.block(place);
+    const { values, columns } = map.bitmap("mean", head, block, app.theme);
+    const [down, across] = map.bin(row, column).map((bin) => Math.floor(bin / block));
+    return say("long_shares", { weight: shareText(weight), share: shareText(values[down * columns + across]), ...map.sizeOfPoint(block) });
   }
 
   /** The heads, and of what a point of the map is the largest or the mean. */
@@ -183,7 +220,7 @@ export class LongView extends RecordView {
       // The limit is a code, and may be a little less than the weight it stands for.
       if (Math.abs(value) > 1.01 * limit && value > -Infinity) tile.beyond = true;
     }
-    Object.assign(tile, { key, kinds: new Set(kinds), image: mapCanvas(width, height, kinds, shades, app.theme, map.record.signed ? signsOf(app.theme) : undefined) });
+    Object.assign(tile, { key, kinds: new Set(kinds), image: mapCanvas(width, height, kinds, shades, softened(app.theme), map.record.signed ? signsOf(app.theme) : undefined) });
     return tile;
   }
 
@@ -202,8 +239,9 @@ export class LongView extends RecordView {
     };
     for (const key of ticks(area.x - left, area.width, keys)) {
       const x = left + Math.min(keys, key + 0.5) * cell;
+      const text = this.tick(place.record.keys, key, cell);
       pen.path([[x, win.y + top - 6], [x, win.y + top - 1]], { color: theme.muted });
-      pen.text(this.tick(place.record.keys, key, cell), Math.min(x, win.x + win.width - 16), win.y + top - 14, { color: theme.muted, size: 11, align: "center" });
+      pen.text(text, Math.min(x, win.x + win.width - 16 - textWidth(text, { size: 11 }) / 2), win.y + top - 14, { color: theme.muted, size: 11, align: "center" });
     }
     for (const query of ticks(area.y - top, area.height, queries)) {
       const y = top + Math.min(queries, query + 0.5) * cell;
@@ -244,8 +282,8 @@ export class LongView extends RecordView {
       }
     });
     const title = { color: app.theme.muted, size: 11 };
-    pen.text(`${say("axisKey")} \u00b7 ${say("long_received")}`, win.x + left, win.y + 12, title);
-    if (!record.signed) pen.text(`\u2264 ${legendNumber(Number(most.toPrecision(2)))}`, win.x + left - 9, base - high + 5, { ...title, align: "end" });
+    pen.text(`${say("axisKey")} \u00b7 ${map.inUnits(say("long_received"))}`, win.x + left, win.y + 12, title);
+    if (!record.signed) pen.text(legendNumber(Number(most.toPrecision(2))), win.x + left - 9, base - high + 5, { ...title, align: "end" });
   }
 
   hit(app, x, y, win) {
@@ -292,7 +330,7 @@ export class LongView extends RecordView {
     const place = this.geometry(app);
     const text = sayOfPoint(overview, pooling, head, item, this.block(place), this.bitmap(app, place));
     if (!text) return { text: this.describe(app, item), shares: "" };
-    return { text: head === null && heads > 1 ? say("meanOfHeadsSays", { count: heads, text }) : text, shares: "" };
+    return { text: overview.inUnits(head === null && heads > 1 ? say("meanOfHeadsSays", { count: heads, text }) : text), shares: "" };
   }
 
   describe(app, item) {
@@ -317,7 +355,12 @@ export class LongView extends RecordView {
     return say(app.options.fetchTile ? "long_closer" : "long_not_carried");
   }
 
+  /** On narrow screens the scale stands above the words around. */
   legend(app) {
+    return this.panel(app, this.geometry(app))?.place.below ? { text: "" } : this.scale(app);
+  }
+
+  scale(app) {
     const place = this.geometry(app);
     const { map, left, top, cell, record } = place;
     if (!map) return { text: "" };
@@ -328,9 +371,9 @@ export class LongView extends RecordView {
     const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
     const future = kinds.has(MASKED) && record.kind === "causal";
     const samples = [[ZERO, say(map.hidden && !(future && !record.entry.overview.even) ? "long_zero_hidden" : "long_zero")], [MASKED, say(future ? "long_future" : "masked")], [MISSING, "NaN"]];
-    const parts = [map.statistic(app.state.pooling, this.block(place)), say(record.kind === "causal" ? "long_bars_causal" : "long_bars"), exact.length ? say("long_framed") : ""];
+    const parts = [record.signed ? "" : say("long_ticks"), map.statistic(app.state.pooling, this.block(place)), exact.length ? say("long_framed") : ""];
     const scale = record.signed ? { ramp: "signed", title: say("of_signed"), largest: limit, beyond: exact.some((tile) => tile.beyond) }
       : { ramp: "map", title: say(app.state.pooling === "mean" ? "long_share" : "weightTitle"), largest: 100, unit: "\u00a0%" };
-    return { ...scale, scale: mapScale(record), samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))), text: parts.filter(Boolean).join(" \u00b7 ") };
+    return { ...scale, soft: true, scale: mapScale(record), samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))), text: parts.filter(Boolean).join(" \u00b7 ") };
   }
 }
