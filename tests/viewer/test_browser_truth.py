@@ -166,10 +166,7 @@ def test_heading_legend_and_readout_name_one_statistic(show):
 def test_a_map_of_large_bins_says_largest_or_mean_everywhere(show):
     wide, _ = documents.tiled(1100, 2)
     shown = show(View(wide, budget_bytes=200_000))
-    told_of = {
-        "maximum": r"the largest of its about \d+ × \d+ pairs",
-        "mean": r"how much of the attention of about \d+",
-    }
+    told_of = {"maximum": r"the strongest of about \d+ × \d+ pairs", "mean": r"attention of about \d+"}
     for pooling, other in (("maximum", "mean"), ("mean", "maximum")):
         name = {"maximum": "largest", "mean": "mean"}[pooling]
         for head in (None, 0):
@@ -181,8 +178,8 @@ def test_a_map_of_large_bins_says_largest_or_mean_everywhere(show):
             assert re.search(told_of[pooling], told)
             assert not re.search(told_of[other], heading)
             assert f": {name} " in readout
-            option = shown.page.get_by_label("Each point of the map").locator("option:checked").text_content()
-            assert ("largest" in option) == (pooling == "maximum")
+            option = shown.page.get_by_label("A point shows").locator("option:checked").text_content()
+            assert ("strongest" in option) == (pooling == "maximum")
 
 
 def test_tokens_without_ink_are_told_apart_as_in_pictures(show):
