@@ -82,7 +82,7 @@ def test_sliders_and_choices_compute_what_they_say(show, numbers):
         found = weights_of_table(shown, numbers)
         assert [found[word] for word in ("This", "is", "a", "book")] == pytest.approx(expected[3].tolist(), abs=6e-5)
         output = expected[3] @ value
-        cells = shown.station("output").locator(".list.query .cell").evaluate_all("all => all.map((one) => one.title)")
+        cells = shown.station("output").locator(".cell.query").evaluate_all("all => all.map((one) => one.title)")
         assert numbers(" ".join(cells)) == pytest.approx(output.tolist(), abs=6e-5)
 
     check(normalizers.softmax)

@@ -3,11 +3,11 @@
 /** @import { Part, Station, Stations, Sum } from "./stations.js" */
 
 import { say } from "./language.js";
-import { printed } from "./numbers.js";
+import { printed, strongest } from "./numbers.js";
 import { shortText } from "./text.js";
 
 /** How many lines of a table are shown before the others are asked for. */
-export const FEW_DIMENSIONS = 6;
+export const FEW_DIMENSIONS = 8;
 
 /** How a score compares query and key, by the name of its class. */
 const FORMS = { Dot: "dot", ScaledDot: "dot", General: "general", Additive: "additive", Cosine: "cosine", Location: "location", MLP: "mlp" };
@@ -21,12 +21,19 @@ export const formOf = ({ entry }) => FORMS[entry.comparison] ?? (entry.score ===
 /** Whether a score multiplies query or key by a matrix of its own before it compares them. */
 export const projects = (steps) => ["general", "additive"].includes(formOf(steps)) && (steps.has("w_query") || steps.has("w_key"));
 
+/** The positions of the largest numbers, in their order. */
+export const foremost = (numbers, count = FEW_DIMENSIONS) => strongest(numbers.map(Math.abs), Math.min(count, numbers.length)).sort((one, other) => one - other);
+
+/** The products of query and key, number by number, where the score adds them up. */
+export const productsOf = ({ steps, entry, pair }) => (entry.score !== "dot" || steps.columnsOf("query") !== steps.columnsOf("key") ? null
+  : steps.rowOf("query", pair.row).map((value, place) => value * steps.at("key", pair.column, place)));
+
 /** A table whose columns after the first are numbers, the last of which add up to a score. */
 function scoreTable(names, numbers, score) {
   const rows = numbers.map((line, dimension) => ({ label: String(dimension), numbers: line }));
   const last = names.length - 1;
   return /** @type {Part} */ ({ kind: "sum", name: "products", sum: /** @type {Sum} */ ({ head: [say("walk_dim"), ...names], adds: names.map((_, place) => place === last), rows,
-    few: rows.map((_, place) => place).slice(0, FEW_DIMENSIONS), foot: { label: say("walk_sum"), numbers: names.map((_, place) => (place === last ? score : null)) } }) });
+    few: foremost(rows.map((row) => row.numbers[last])), foot: { label: say("walk_sum"), numbers: names.map((_, place) => (place === last ? score : null)) } }) });
 }
 
 /** The products of query and key, and their sum. */

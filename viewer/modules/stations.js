@@ -5,7 +5,8 @@
 import { say } from "./language.js";
 import { equalSign, exactPercent, exactPercents, percent, printed, strongest, sumOf } from "./numbers.js";
 import { scoreSources } from "./score_sources.js";
-import { FEW_DIMENSIONS, formOf, projects, scoreStation } from "./score_station.js";
+import { FEW_DIMENSIONS, formOf, productsOf, projects, scoreStation } from "./score_station.js";
+import { PAIR_STEPS } from "./steps_data.js";
 import { tokenName } from "./table.js";
 import { shortText } from "./text.js";
 
@@ -29,15 +30,16 @@ export function normalizerName(name) {
 /**
  * A table that can be opened.
  * @typedef {{head: string[], adds: boolean[], rows: {label: string, numbers: (number|null)[], muted?: boolean, chosen?: boolean,
- *   side?: string}[], few: number[], amounts?: boolean, foot: {label: string, numbers: (number|null)[]}}} Sum
+ *   side?: string}[], few: number[], amounts?: boolean, foot: {label: string, numbers: (number|null)[]}|null}} Sum
  *   `adds`: which columns have a meaning when they are added; `few`: the rows that are shown first;
  *   `amounts`: whether the numbers of the last column are parts of a whole
  *
  * A part of a station: a line of text, a formula, a list of numbers as cells, a table, the two words, or the way to the next layer.
+ * Lists of one length that are not `apart` stand one above the other; `products`: of a query and a key, number by number.
  * `moves` says which number comes from the station before ("in"), and which goes on ("out").
  * @typedef {{kind: "line", text: string, isHint?: boolean} | {kind: "sum", name: string, sum: Sum}
  *   | {kind: "formula", terms: {text: string, moves?: "in"|"out"}[]}
- *   | {kind: "cells", name: string, label: string, side: string, values: Float64Array, largest?: number, open: ((dimension: number) => Sum)|null}
+ *   | {kind: "cells", name: string, label: string, side: string, values: Float64Array, open: ((dimension: number) => Sum)|null, products?: Float64Array|null, apart?: boolean}
  *   | {kind: "tokens"} | {kind: "layer", layer: number, record: number}} Part
  *
  * A station of the walk.
@@ -81,8 +83,9 @@ export class Stations {
     const [scale, ...changes] = this.changes();
     const sources = scoreSources(this);
     if (sources.length) [sources[0].operation, scale.operation] = [scale.operation, ""];
-    const stations = [...this.input(), this.vectors(), scoreStation(this), scale, ...sources, ...changes, this.mask(), this.weights(), this.output(), this.then()];
-    const [first, ...others] = stations;
+    const before = [...this.input(), this.vectors(), scoreStation(this), scale, ...sources, ...changes, ...this.mask()];
+    before[before.length - 1].operation = this.normalizes();
+    const [first, ...others] = [...before, this.weights(), this.output(), this.then()];
     return [{ ...first, parts: [{ kind: "tokens" }, ...first.parts] }, ...others];
   }
 
@@ -98,7 +101,7 @@ export class Stations {
       .filter(([name]) => this.steps.has(name))
       .map(([name, side, row, word]) => ({ kind: /** @type {const} */ ("cells"), name, side, label: say("walk_of", { name: say("walk_input"), word }), values: this.steps.rowOf(name, row), open: null }));
     if (!parts.length || this.decodes) return [];
-    return [{ id: "input", title: say("walk_input"), figure: say("walk_numbers", { count: parts[0].values.length }), operation: this.steps.has("w_query") ? "\u00b7 W" : "", parts,
+    return [{ id: "input", title: say("walk_input"), figure: say("walk_numbers", { count: parts[0].values.length }), operation: this.steps.has("w_query") ? "\u00d7 W" : "", parts,
       sentence: say(this.pair.row === this.pair.column && this.query === this.key ? "walk_says_itself" : "walk_says_input", { query: this.query, key: this.key, count: this.count }) }];
   }
 
@@ -113,11 +116,17 @@ export class Stations {
     const dims = { query: this.steps.columnsOf(name), value: this.steps.columnsOf("value") };
     const list = (part, side, values, label) => ({ kind: /** @type {const} */ ("cells"), name: part, side, values, open: null,
       label: say("walk_of", { name: label, word: side === "query" ? this.query : this.key }) });
-    return { id: "vectors", title: say("walk_vectors_shared"), figure: dims.query === dims.value ? `2 ${TIMES} ${dims.query}` : `${dims.query}, ${dims.value}`,
+    return { id: "vectors", title: say("walk_vectors_shared"), figure: this.sizes(dims),
       sentence: say(this.decodes ? "walk_says_state_vectors" : "walk_says_shared_vectors", { ...dims, word: this.query }),
-      operation: { dot: "\u00b7", general: "\u00b7 W \u00b7", additive: "tanh(W + U) \u00b7 v" }[formOf(this.steps)] ?? "",
+      operation: { dot: "q \u00b7 k", general: "q \u00b7 W \u00b7 k", additive: "tanh(W + U) \u00b7 v" }[formOf(this.steps)] ?? "",
       parts: [list("state", "query", this.steps.rowOf(name, row), say(this.decodes ? "walk_state" : "walk_query")),
         list("value", "key", this.steps.rowOf("value", column), say("walk_key_and_value"))] };
+  }
+
+  /** How many numbers each list has. */
+  sizes(dims) {
+    const [first, ...others] = Object.values(dims);
+    return others.every((size) => size === first) ? say("walk_numbers_each", { count: first }) : Object.values(dims).join(", ");
   }
 
   threeVectors() {
@@ -125,10 +134,11 @@ export class Stations {
     const list = (name, side, row) => ({ kind: /** @type {const} */ ("cells"), name, side,
       label: say("walk_of", { name: say(/** @type {any} */ (`walk_${name}`)), word: side === "query" ? this.query : this.key }),
       values: this.steps.rowOf(name, row), open: this.projection(name, row) });
-    return { id: "vectors", title: say("walk_vectors"), figure: `3 ${TIMES} ${dims.query}`,
-      sentence: dims.query === dims.key ? say("walk_says_vectors", { dim: dims.query, value: dims.value }) : say("walk_says_vectors_each", dims),
-      operation: this.entry.score === "dot" ? "\u00b7" : "",
-      parts: [list("query", "query", this.pair.row), list("key", "key", this.pair.column), list("value", "key", this.pair.column)] };
+    const isEqual = dims.query === dims.key && dims.key === dims.value;
+    return { id: "vectors", title: say("walk_vectors"), figure: this.sizes(dims),
+      sentence: say(!isEqual ? "walk_says_vectors_each" : this.around.record || this.steps.has("w_query") ? "walk_says_vectors" : "walk_says_vectors_alone", dims),
+      operation: this.entry.score === "dot" ? "q \u00b7 k" : "",
+      parts: [{ ...list("query", "query", this.pair.row), products: productsOf(this) }, list("key", "key", this.pair.column), { ...list("value", "key", this.pair.column), apart: true }] };
   }
 
   /** The sum that makes a number of a query, key or value from the input, where the record has input and weights. */
@@ -166,7 +176,7 @@ export class Stations {
     const factor = this.usesRoot ? Math.sqrt(dim) : used.scale;
     const values = { before: inFormula(before), after: printed(after), dim, root: plainNumber(factor), scale: plainNumber(used.scale), is: equalSign(after, by, before, factor) };
     const stations = [{ id: "scale", title: say("walk_scale"), figure: printed(after), operation: "",
-      parts: [formula(before, this.scaleOperation(), this.usesRoot ? equalSign(after, (one) => one / factor, before) : values.is, after)],
+      parts: [formula(before, this.scaleOperation(), this.usesRoot ? equalSign(after, (one) => one / factor, before) : values.is, after), ...(used.scale === 1 ? [] : [this.change("scaled")])],
       sentence: say(this.usesRoot ? "walk_says_root" : used.scale === 1 ? "walk_says_unscaled" : "walk_says_scale", values) }];
     if (this.steps.has("capped")) {
       [before, after] = [after, this.row.capped[column]];
@@ -174,7 +184,7 @@ export class Stations {
       const is = equalSign(after, (score) => cap * Math.tanh(score / cap), before);
       stations[stations.length - 1].operation = cap ? say("walk_cap") : "f";
       stations.push({ id: "cap", title: cap ? say("walk_cap") : this.entry.function ? shortText(this.entry.function, 20) : say("walk_function"),
-        figure: printed(after), operation: "", parts: [formula(before, stations[0].operation, cap ? is : "\u2192", after)],
+        figure: printed(after), operation: "", parts: [formula(before, stations[0].operation, cap ? is : "\u2192", after), this.change("capped")],
         sentence: say(cap ? "walk_says_cap" : "walk_says_function", { cap: cap ? plainNumber(cap) : "", before: printed(before), after: printed(after), is }) });
     }
     if (this.steps.has("biased")) {
@@ -182,25 +192,33 @@ export class Stations {
       const is = equalSign(after, (score, bias) => score + bias, before, after - before);
       stations[stations.length - 1].operation = `+ ${printed(after - before)}`;
       stations.push({ id: "bias", title: say("walk_bias"), figure: printed(after), operation: "",
-        parts: [formula(before, `+ ${inFormula(after - before)}`, is, after)],
+        parts: [formula(before, `+ ${inFormula(after - before)}`, is, after), this.change("biased")],
         sentence: say("walk_says_bias", { before: printed(before), bias: inFormula(after - before), after: printed(after), is }) });
     }
     stations[stations.length - 1].operation = "";
     return stations;
   }
 
+  /** The numbers of all keys of the row before and after a step. */
+  change(after) {
+    const before = PAIR_STEPS.slice(0, PAIR_STEPS.indexOf(after)).findLast((name) => name === "scores" || this.steps.has(name)) ?? "scores";
+    const rows = this.keyRows((key) => [this.row[before][key], this.row[after][key]], (key) => this.row[after][key] === -Infinity);
+    return /** @type {Part} */ ({ kind: "sum", name: "row", sum: { head: [say("walk_word"), ...[before, after].map((name) => say(/** @type {any} */ (`walk_name_${name}`)))],
+      adds: [false, false], rows, few: strongest(Array.from(this.row[after]), Math.min(FEW_KEYS, rows.length), this.pair.column), foot: null } });
+  }
+
+  /** The step of the mask; none if it hides no pair of this head. */
   mask() {
+    if (!this.calculation.map("masked").includes(-Infinity)) return [];
     const { column } = this.pair;
     const masked = this.row.masked[column];
     const hidden = masked === -Infinity;
     const seen = this.row.masked.filter((score) => score !== -Infinity).length;
-    const isMasked = this.calculation.used.mask === "causal" || (this.calculation.used.mask === "model" && this.steps.has("masked"));
-    const values = { query: this.query, key: this.key, after: printed(masked), count: this.count };
     /** @type {Part[]} */
-    const parts = [formula(this.row.biased[column], hidden ? "+ (\u2212\u221e)" : "+ 0", "=", masked)];
-    if (isMasked) parts.push({ kind: "line", text: say("walk_hidden_count", { query: this.query, all: this.count, seen }) });
-    return { id: "mask", title: say("walk_mask"), figure: isMasked ? printed(masked) : say("walk_no_mask"), parts, operation: this.normalizes(),
-      sentence: say(hidden ? "walk_says_hidden" : isMasked ? "walk_says_visible" : "walk_says_unmasked", values) };
+    const parts = [formula(this.row.biased[column], hidden ? "+ (\u2212\u221e)" : "+ 0", "=", masked), this.change("masked"),
+      { kind: "line", text: say("walk_hidden_count", { query: this.query, all: this.count, seen }) }];
+    return [{ id: "mask", title: say("walk_mask"), figure: printed(masked), parts, operation: "",
+      sentence: say(hidden ? "walk_says_hidden" : "walk_says_visible", { query: this.query, key: this.key, after: printed(masked) }) }];
   }
 
   /** What the normalizer does, in a few signs. */
@@ -281,13 +299,12 @@ export class Stations {
     const named = second === undefined ? first : isWhole ? say("walk_parts_both", { first, second }) : `${first}, ${second}`;
     const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: texts[strong.length] });
     const weight = printed(weights[column]);
-    const largest = Math.max(...this.steps.rowOf("value", column).map(Math.abs), ...output.map(Math.abs));
     const product = Float64Array.from(output, (_, dimension) => this.calculation.product(row, column, dimension));
     return { id: "output", title: say("walk_output"), figure: say("walk_numbers", { count: output.length }), operation: "",
       sentence: say(strong.length ? "walk_says_output" : "walk_says_none", { query: this.query, parts }),
       parts: /** @type {Part[]} */ ([
-        { kind: "cells", name: "weighted", side: "key", label: `${weight} ${TIMES} ${say("walk_of", { name: say("walk_value"), word: this.key })}`, values: product, largest, open: null },
-        { kind: "cells", name: "output", side: "query", label: say("walk_of", { name: say("walk_output"), word: this.query }), values: output, largest, open: (dimension) => this.outputSum(dimension, output) },
+        { kind: "cells", name: "weighted", side: "key", label: `${weight} ${TIMES} ${say("walk_of", { name: say("walk_value"), word: this.key })}`, values: product, open: null },
+        { kind: "cells", name: "output", side: "query", label: say("walk_of", { name: say("walk_output"), word: this.query }), values: output, open: (dimension) => this.outputSum(dimension, output) },
         { kind: "line", text: say("walk_open_hint"), isHint: true }]) };
   }
 
@@ -315,7 +332,7 @@ export class Stations {
       { kind: "line", text: say("walk_then_next") },
     ];
     if (next) parts.push({ kind: "layer", ...next });
-    return { id: "then", title: say("walk_then"), figure: "", operation: null, sentence: say("walk_says_then", { dim, query: this.query }), parts };
+    return { id: "then", title: say("walk_then"), figure: next ? say("walk_next_layer") : "", operation: null, sentence: say("walk_says_then", { dim, query: this.query }), parts };
   }
 }
 
@@ -324,7 +341,7 @@ export function shownRows(sum, isOpen) {
   const rows = isOpen ? sum.rows : [...sum.few].map((place) => sum.rows[place]);
   const others = isOpen ? [] : sum.rows.filter((_, place) => !sum.few.includes(place));
   const total = (column) => (sum.adds[column] ? sumOf(others.map((row) => row.numbers[column])) : null);
-  const rest = others.length ? { label: say("walk_more", { count: others.length }), numbers: sum.foot.numbers.map((_, column) => total(column)) } : null;
-  const label = others.length ? say("walk_sum_all", { count: sum.rows.length }) : sum.foot.label;
-  return { rows, rest, foot: { ...sum.foot, label } };
+  const rest = others.length ? { label: say("walk_more", { count: others.length }), numbers: sum.adds.map((_, column) => total(column)) } : null;
+  const label = others.length ? say("walk_sum_all", { count: sum.rows.length }) : sum.foot?.label;
+  return { rows, rest, foot: sum.foot && { ...sum.foot, label } };
 }

@@ -8,12 +8,16 @@ import { fly, outgoing } from "./flight.js";
 import { say } from "./language.js";
 import { equalSign, formatNumber, printed, sumOf } from "./numbers.js";
 import { divergingColor, inkOn, rampColor } from "./palette.js";
+import { FEW_DIMENSIONS, foremost } from "./score_station.js";
 import { shownRows } from "./stations.js";
 import { shortText } from "./text.js";
 import { tokenTexts } from "./text_flow.js";
 
-/** How many numbers of a list are shown before the others are asked for, in a narrow and in a wide pane. */
-const [FEW_CELLS, WIDE_CELLS] = [8, 32];
+/** How many of the largest products are outlined. */
+const OUTLINED = 3;
+
+/** The least width of a cell, and that of the names of lists, in pixels. */
+const [LEAST_CELL, NAMES] = [40, 168];
 
 /** The width from which a pane is wide, in pixels. */
 const WIDE = 640;
@@ -57,6 +61,7 @@ export class WalkPanel {
     const moved = this.stations.length === stations.length && this.place !== place ? this.place : null;
     Object.assign(this, { calculation, pair, stations, place, theme });
     if (this.steps !== calculation.steps) this.build(calculation);
+    this.experiment?.element.classList.toggle("early", place < stations.findIndex(({ id }) => id === "weights"));
     this.experiment?.show(calculation, pair, this.tokenName, this.record?.keys);
     this.showHead();
     const focus = this.focusName();
@@ -167,18 +172,21 @@ export class WalkPanel {
       make("p", { class: "says", text: station.sentence }), make("div", { class: "parts" }, ...this.groups(station)));
   }
 
-  /** The parts of a station; lines and formulas that follow each other stand together. */
+  /** The parts of a station; lists of one length stand one above the other, and so do lines and formulas. */
   groups(station) {
+    /** @type {any[][]} */
     const groups = [];
+    const isTold = ({ kind }) => !["cells", "sum", "tokens"].includes(kind);
     for (const part of station.parts) {
-      const isList = ["cells", "sum", "tokens"].includes(part.kind);
-      if (isList) groups.push(this.part(part, station.id));
-      else {
-        if (!groups.at(-1)?.matches(".told-part")) groups.push(make("div", { class: "told-part" }));
-        groups.at(-1).append(this.part(part, station.id));
-      }
+      const before = groups.at(-1)?.at(-1);
+      const joins = before && (part.kind === "cells" ? before.kind === "cells" && before.values.length === part.values.length && !part.apart : isTold(part) && isTold(before));
+      if (joins) groups.at(-1)?.push(part);
+      else groups.push([part]);
     }
-    return groups;
+    const lists = station.parts.filter(({ kind }) => kind === "cells");
+    const largest = Math.max(0, ...lists.flatMap(({ values }) => Array.from(values, Math.abs).filter(Number.isFinite)));
+    return groups.flatMap((group) => (group[0].kind !== "cells" ? isTold(group[0]) ? make("div", { class: "told-part" }, ...group.map((part) => this.part(part, station.id))) : this.part(group[0], station.id)
+      : group.at(-1) !== lists.at(-1) ? this.lists(group, station.id, largest) : [this.lists(group, station.id, largest), this.signs(largest, lists[0].products)]));
   }
 
   part(part, id) {
@@ -186,7 +194,6 @@ export class WalkPanel {
       case "line": return make("p", { class: "note", text: part.text });
       case "formula": return make("p", { class: "formula" }, ...part.terms.map(({ text, moves }) => make(moves ? "b" : "span",
         { text, "data-in": moves === "in" ? "number" : null, "data-out": moves === "out" ? "number" : null })));
-      case "cells": return this.cells(part, `${id} ${part.name}`);
       case "sum": return this.table(part.sum, `${id} ${part.name}`, null);
       case "tokens": return make("div", { class: "texts-of-pair" }, ...this.texts());
       default: return action(say("walk_then_go", { layer: part.layer }), say("walk_then_go", { layer: part.layer }), () => this.commands.layer(part.record));
@@ -211,27 +218,65 @@ export class WalkPanel {
       : [text("queries", queries, (position) => [asks(position)]), text("keys", keys, (position) => [looks(position)])];
   }
 
-  /** A list of numbers; a long one is folded, and a number may be opened into its sum. */
-  cells(part, name) {
-    const { values } = part;
-    const few = this.element.clientWidth < WIDE ? FEW_CELLS : WIDE_CELLS;
-    const whole = this.unfolded.has(name) || values.length <= few;
+  /** Lists of one length, number below number; long ones are folded, and a number may be opened into its sum. */
+  lists(parts, id, largest) {
+    const [{ values, products, name }] = parts;
+    const all = Array.from(values.keys());
+    const isFolded = all.length > FEW_DIMENSIONS && !this.unfolded.has(`${id} ${name}`);
+    const dimensions = !isFolded ? all : products ? foremost(products) : all.slice(0, FEW_DIMENSIONS);
+    const marked = this.marked(products);
+    const isWide = this.element.clientWidth >= WIDE;
+    const room = this.element.clientWidth - (isWide ? 66 + NAMES : 66);
+    const per = Math.min(dimensions.length, [16, 8].find((count) => room / count >= LEAST_CELL) ?? 4);
+    const shown = [];
+    for (let start = 0; start < dimensions.length; start += per) {
+      const line = dimensions.slice(start, start + per);
+      const numbers = line.map((dimension) => make("small", { text: String(dimension) }));
+      parts.forEach((part, place) => {
+        const label = make("p", { class: `list-name ${part.side}`, text: part.label });
+        const cells = line.map((dimension) => this.cell(part, `${id} ${part.name}`, dimension, largest, marked.includes(dimension)));
+        if (place) shown.push(label, ...cells);
+        else if (isWide) shown.push(make("small", { class: "dim", text: say("walk_dim") }), ...numbers, label, ...cells);
+        else shown.push(label, ...numbers, ...cells);
+        if (!isWide) [numbers[0], cells[0]].forEach((first) => first.classList.add("first"));
+      });
+    }
+    if (all.length > FEW_DIMENSIONS) shown.push(this.folding(`${id} ${name}`, all.length, all.length - FEW_DIMENSIONS));
+    return make("div", { class: "list" }, make("div", { class: "numbers", style: `grid-template-columns: ${isWide ? `${NAMES}px ` : ""}repeat(${per}, minmax(0, 88px))` }, ...shown),
+      ...parts.map((part) => this.detail(part, `${id} ${part.name}`)));
+  }
+
+  /** The positions of the products that count most. */
+  marked(products) {
+    return products && products.length > FEW_DIMENSIONS ? foremost(products, OUTLINED) : [];
+  }
+
+  cell(part, name, dimension, largest, isMarked) {
+    const value = part.values[dimension];
+    const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
+    const exact = formatNumber(value);
+    const common = { class: `cell ${part.side}${isMarked ? " marked" : ""}`, style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: exact,
+      "data-out": part.name === "weighted" ? null : `${part.name} ${dimension}`, "data-in": part.name === "weighted" ? `value ${dimension}` : null };
+    if (!part.open) return make("span", common);
+    return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(this.opened.get(name) === dimension),
+      "aria-label": say("walk_open_cell", { name: part.label, dimension, value: exact.includes(common.text) ? exact : `${common.text} (${exact})` }), on: { click: () => this.toggle(name, dimension) } });
+  }
+
+  /** The sum of the number that is open. */
+  detail(part, name) {
     const open = this.opened.get(name);
-    const largest = part.largest ?? Math.max(...values.map(Math.abs));
-    const shown = Array.from(whole ? values : values.slice(0, few), (value, dimension) => {
-      const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
-      const exact = formatNumber(value);
-      const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: exact,
-        "data-out": part.name === "weighted" ? null : `${part.name} ${dimension}`, "data-in": part.name === "weighted" ? `value ${dimension}` : null };
-      if (!part.open) return make("span", common);
-      return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(open === dimension),
-        "aria-label": say("walk_open_cell", { name: part.label, dimension, value: exact.includes(common.text) ? exact : `${common.text} (${exact})` }), on: { click: () => this.toggle(name, dimension) } });
-    });
-    if (values.length > few) shown.push(this.folding(name, values.length, values.length - few));
-    const detail = part.open && open !== undefined && open < values.length ? make("div", { class: "opened" },
-      make("p", { class: "note", text: say("walk_sum_of", { name: part.label, dimension: open, value: printed(values[open]) }) }),
+    return part.open && open !== undefined && open < part.values.length ? make("div", { class: "opened" },
+      make("p", { class: "note", text: say("walk_sum_of", { name: part.label, dimension: open, value: printed(part.values[open]) }) }),
       this.table(part.open(open), `${name} sum`, () => this.toggle(name, open))) : null;
-    return make("div", { class: `list ${part.side}` }, make("p", { class: "list-name", text: part.label }), make("div", { class: "numbers" }, ...shown), detail);
+  }
+
+  /** What the colours and outlines of a step's lists mean. */
+  signs(largest, products) {
+    const end = cellNumber(largest);
+    const ramp = `background: linear-gradient(90deg,${[-1, -0.5, 0, 0.5, 1].map((part) => divergingColor(part, this.theme)).join(", ")})`;
+    const { length } = this.marked(products);
+    return make("p", { class: "signs-key note" }, make("span", { text: `\u2212${end}` }), make("i", { style: ramp }), make("span", { text: `+${end}` }), make("span", { text: say("walk_signs") }),
+      length ? make("span", { class: "outlined", text: say("walk_marked", { count: length }) }) : null);
   }
 
   folding(name, all, more) {
@@ -247,6 +292,7 @@ export class WalkPanel {
     const { rows, rest, foot } = shownRows(sum, isOpen);
     const text = (value) => (value === null || value === undefined ? "" : printed(value));
     const added = sum.adds.map((adds, column) => {
+      if (!foot) return "";
       const numbers = [...rows, ...(rest ? [rest] : [])].map((row) => row.numbers[column] ?? 0);
       return adds && equalSign(foot.numbers[column] ?? 0, (...all) => sumOf(all), ...numbers) !== "=" ? "\u2248\u2009" : "";
     });
@@ -257,7 +303,7 @@ export class WalkPanel {
     const body = rows.map((row) => line(row, "td", `${row.muted ? "muted" : ""} ${row.chosen ? "chosen" : ""}`.trim() || null));
     if (rest) body.push(line(rest, "td", "rest"));
     const table = make("table", {}, make("thead", {}, make("tr", {}, ...sum.head.map((head) => make("th", { scope: "col", text: head })), make("td", { class: "share", "aria-hidden": "true" }))),
-      make("tbody", {}, ...body), make("tfoot", {}, line(foot, "td", null)));
+      make("tbody", {}, ...body), foot ? make("tfoot", {}, line(foot, "td", null)) : null);
     if (name === "score products") table.querySelector("tfoot td:nth-last-child(2)").dataset.out = "number";
     const more = sum.rows.length - sum.few.length;
     return make("div", { class: "sum" }, table, make("p", { class: "sum-buttons" }, more > 0 && sum.rows.length <= MOST_ROWS ? this.folding(name, sum.rows.length, 0) : null,

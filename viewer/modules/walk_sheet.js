@@ -56,6 +56,7 @@ class Column {
     line(sum.head[0], sum.head.slice(1), { color: this.theme.muted });
     for (const row of rows) line(row.label, texts(row.numbers), { color: row.muted ? this.theme.muted : this.theme.text, bold: row.chosen });
     if (rest) line(rest.label, texts(rest.numbers), { color: this.theme.muted });
+    if (!foot) return;
     this.pen?.path([[this.x, this.y], [this.x + this.width, this.y]], { color: this.theme.border });
     this.y += 2;
     line(foot.label, texts(foot.numbers), { color: this.theme.text, bold: true });

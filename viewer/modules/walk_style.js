@@ -14,7 +14,7 @@ export const WALK_STYLE = `
 .walk .note { color: var(--muted); font-size: 12px; }
 .walk-head { grid-area: head; display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; min-width: 0; }
 .steps-buttons { grid-area: buttons; }
-.walk-body { grid-area: body; overflow: auto; min-width: 0; margin: 0 -16px; padding: 2px 16px 16px; }
+.walk-body { grid-area: body; display: flex; flex-direction: column; overflow: auto; min-width: 0; margin: 0 -16px; padding: 2px 16px 16px; }
 .unfold { display: none; }
 .walk-pair, .steps-buttons { display: inline-flex; gap: 8px; align-items: center; min-width: 0; }
 .walk-pair select { font-weight: 650; max-width: min(14em, 36vw); }
@@ -32,10 +32,10 @@ button.primary { background: var(--text); color: var(--background); border-color
 .strip .done { box-shadow: inset 0 -3px var(--muted); }
 .strip button[aria-current] { color: var(--text); box-shadow: inset 0 -3px var(--text); }
 .strip button[aria-current] span { font-weight: 650; }
-.operation { color: var(--muted); font-size: 12px; white-space: nowrap; padding: 0 4px; }
-.try { display: grid; gap: 16px 24px; padding: 24px 16px 0; }
+.operation { font-size: 15px; white-space: nowrap; padding: 0 4px; }
+.try { flex: 1 0 auto; display: grid; gap: 16px 24px; padding: 24px 16px 0; }
 .opened-try { grid-template-columns: minmax(250px, 340px) minmax(0, 1fr); }
-.slim .try:not(.opened-try), .try:not(.opened-try) .settings { display: none; }
+.slim .try:not(.opened-try), .early:not(.opened-try), .try:not(.opened-try) .settings { display: none; }
 .settings { display: grid; gap: 4px; align-content: start; }
 .settings label { display: grid; grid-template-columns: 8.5em minmax(0, 1fr); gap: 4px 8px; color: var(--text); }
 .settings label[hidden] { display: none; }
@@ -46,8 +46,8 @@ button.primary { background: var(--text); color: var(--background); border-color
 .track input { width: 100%; margin: 0; accent-color: var(--accent); }
 .own { position: absolute; bottom: -3px; width: 2px; height: 8px; margin-left: -1px; background: var(--text); }
 .restore { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: center; }
-.walk-row { min-width: 0; }
-.columns { display: flex; gap: 2px; align-items: stretch; height: 168px; }
+.walk-row { min-width: 0; display: flex; flex-direction: column; }
+.columns { display: flex; gap: 2px; align-items: stretch; flex: 1 0 168px; max-height: 320px; }
 .columns .column { flex: 1 1 0; min-width: 0; max-width: 64px; display: flex; flex-direction: column; align-items: center; border: 0; background: none; padding: 0; gap: 2px; }
 .columns small { position: absolute; left: 50%; translate: -50%; font-size: 11px; white-space: nowrap; }
 .bar-room { position: relative; flex: 1 1 auto; width: 100%; max-width: 40px; margin-top: 16px; border-bottom: 1px solid var(--border); }
@@ -70,12 +70,22 @@ button.primary { background: var(--text); color: var(--background); border-color
 .tokens .special { font-size: 13px; color: var(--muted); }
 .formula { display: flex; flex-wrap: wrap; gap: 4px 6px; align-items: center; font-size: 20px; line-height: 28px; font-variant-numeric: tabular-nums; }
 .formula b { font-weight: 650; }
-.list-name { font-size: 12px; padding-left: 6px; margin-bottom: 3px !important; }
-.list.query .list-name { box-shadow: inset 3px 0 var(--asks); }
-.list.key .list-name { box-shadow: inset 3px 0 var(--answers); }
-.numbers { display: grid; grid-template-columns: repeat(8, minmax(0, 1fr)); gap: 1px; max-width: 420px; }
-.numbers .cell { padding: 5px 0; min-height: 28px; border: 0; border-radius: 0; font-size: 12px; line-height: 16px; text-align: center; font-variant-numeric: tabular-nums; }
+.list, .signs-key { grid-column: 1 / -1; }
+.list-name { grid-column: 1; align-self: center; padding-left: 8px; }
+.list-name.query { box-shadow: inset 3px 0 var(--asks); }
+.list-name.key { box-shadow: inset 3px 0 var(--answers); }
+.numbers { display: grid; gap: 2px; }
+.numbers small { color: var(--muted); font-size: 11px; text-align: center; }
+.numbers .dim { grid-column: 1; text-align: end; padding-right: 8px; }
+.numbers .first { grid-column-start: 1; }
+.marked { box-shadow: inset 0 0 0 2px var(--text); }
+.signs-key { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: center; }
+.signs-key i { width: 96px; height: 12px; border-radius: 2px; }
+.outlined::before { content: ""; display: inline-block; width: 20px; height: 14px; margin-right: 6px; vertical-align: -2px; box-shadow: inset 0 0 0 2px var(--text); }
+.list ~ .told-part { grid-column: 1 / -1; }
+.numbers .cell { padding: 6px 0; min-height: 28px; border: 0; border-radius: 2px; font-size: 12px; line-height: 16px; text-align: center; font-variant-numeric: tabular-nums; }
 .numbers .fold { grid-column: 1 / -1; justify-self: start; }
+.stations:has(+ .early:not(.opened-try)) { flex: 1 0 auto; display: grid; }
 .numbers button.cell:hover, .numbers .cell[aria-expanded="true"] { outline: 2px solid var(--text); outline-offset: -2px; }
 .fold { border: 0; background: none; padding: 2px 4px; min-height: 24px; font-size: 12px; color: var(--text); text-decoration: underline; }
 .opened { margin-top: 6px; padding-left: 8px; border-left: 3px solid var(--text); }
@@ -96,7 +106,19 @@ button.primary { background: var(--text); color: var(--background); border-color
 .signs span { background: linear-gradient(var(--border), var(--border)) center / 1px 100% no-repeat; }
 @container (max-width: 840px) { .operation { display: none; } }
 @container (max-width: 680px) { .opened-try { grid-template-columns: minmax(0, 1fr); } }
-@container (max-width: 420px) { .walk td.share { display: none; } .numbers { grid-template-columns: repeat(4, minmax(0, 1fr)); } }
+@container (max-width: 639px) { .list-name { grid-column: 1 / -1; } .list-name:not(:first-child) { margin-top: 6px; } .station h3 { display: none; } .tokens { font-size: 16px; line-height: 26px; } }
+@container (min-width: 640px) {
+  .says { font-size: 18px; line-height: 28px; }
+  .tokens { font-size: 22px; line-height: 36px; }
+  .formula { font-size: 24px; line-height: 36px; }
+  .numbers .cell { font-size: 14px; padding: 12px 0; }
+  .numbers .fold { grid-column: 2 / -1; }
+  .parts { gap: 32px 24px; }
+  .walk table, .told-part .note { font-size: 14px; }
+  .walk th, .walk td { padding: 3px 8px; }
+}
+@media (min-height: 840px) { .stations:has(+ .early) :is(th, td) { padding-block: 7px; } }
+@container (max-width: 420px) { .walk td.share { display: none; } }
 .walking.slim { height: auto; min-height: 100%; overflow: visible; }
 .walking.slim .stage { display: flex; flex-direction: column; }
 .walking.slim .beside { position: static; order: 2; width: auto; border: 0; }
@@ -106,6 +128,8 @@ button.primary { background: var(--text); color: var(--background); border-color
 .slim .unfold { display: block; }
 .slim .walk { display: flex; flex-direction: column; gap: 0; height: auto; padding: 0 16px; }
 .slim .strip { position: sticky; z-index: 2; top: 0; margin: 0 -16px; padding: 0 8px; background: var(--background); }
+.slim .strip::before { content: ""; position: sticky; left: 0; flex: 0 0 16px; margin: 0 -8px; background: linear-gradient(to left, transparent, var(--background)); }
+.slim .strip::after { content: ""; position: sticky; right: -8px; flex: 0 0 32px; background: linear-gradient(to right, transparent, var(--background)); }
 .slim .walk-body { display: contents; }
 .slim .stations, .slim .try, .slim .walk-body > .note { order: 1; margin-top: 12px; }
 .slim .walk-head { order: 2; margin-top: 12px; }

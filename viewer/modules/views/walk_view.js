@@ -13,7 +13,7 @@ import { featured, spokenTable } from "../sentence.js";
 import { normalizerName, plainNumber, Stations } from "../stations.js";
 import { PAIR_STEPS, StepsData } from "../steps_data.js";
 import { MASKED, MISSING } from "../table.js";
-import { shortText } from "../text.js";
+import { quoted, shortText } from "../text.js";
 import { WalkPanel } from "../walk_panel.js";
 import { walkSheet } from "../walk_sheet.js";
 
@@ -266,7 +266,7 @@ export class WalkView extends View {
     const steps = this.steps(app);
     const { width } = app.area;
     const labels = labelWidths(steps.entry);
-    const left = Math.min(Math.max(labels.rows + 14, textWidth(say("axisQuery"), { size: 11 }) + 12), width * 0.36);
+    const left = Math.min(Math.max(labels.rows + 24, textWidth(say("axisQuery"), { size: 11 }) + 24), width * 0.36);
     const cell = clamp((width - left - 12) / Math.max(1, steps.columns), 10, 44);
     const column = Math.min(90, labels.columns);
     const flat = column + 8 <= cell;
@@ -277,7 +277,15 @@ export class WalkView extends View {
 
   size(app) {
     const place = this.geometry(app);
-    return { width: Math.max(app.area.width, place.left + place.steps.columns * place.cell + 8), height: place.bottom + 12 };
+    const notes = this.pieceNotes(app).length;
+    return { width: Math.max(app.area.width, place.left + place.steps.columns * place.cell + 8), height: place.bottom + 12 + (notes && 18 * notes + 4) };
+  }
+
+  /** The first words that are several tokens, in a line each. */
+  pieceNotes(app) {
+    const record = this.recordOf(app, this.steps(app));
+    const texts = record ? [record.queries, record.keys].flatMap((axis) => piecesOf(axis).slice(0, 3).map((group) => say("walk_pieces", { word: quoted(axis.groupText(group, true)), count: group[1] - group[0] }))) : [];
+    return [...new Set(texts)].slice(0, 3);
   }
 
   draw(app, pen, win) {
@@ -287,7 +295,7 @@ export class WalkView extends View {
     if (!steps.rows || !steps.columns) return;
     const name = this.mapName(app);
     const matrix = this.calculation(app).map(name);
-    pen.text(fitText(say(/** @type {any} */ (`walk_map_${name}`)), app.area.width - 20, { size: 13, bold: true }), 10, 12, { color: theme.text, size: 13, bold: true });
+    pen.text(fitText(say(/** @type {any} */ (`walk_map_${name}`)), app.area.width - 24, { size: 13, bold: true }), 16, 12, { color: theme.text, size: 13, bold: true });
     const largest = this.scaleEnd(app, name, matrix);
     const [firstRow, firstColumn] = [Math.max(0, Math.floor((win.y - top) / tall)), Math.max(0, Math.floor((win.x - left) / cell))];
     for (let row = firstRow; row < Math.min(steps.rows, Math.ceil((win.y + win.height - top) / tall)); row += 1) {
@@ -298,6 +306,7 @@ export class WalkView extends View {
       }
     }
     this.drawLabels(app, pen, place);
+    this.pieceNotes(app).forEach((text, line) => pen.text(fitText(text, app.area.width - 24, { size: 12 }), 16, place.bottom + 18 * (line + 1), { color: theme.muted, size: 12 }));
     const item = this.chosen(app);
     ring(pen, left + item.column * cell, top + item.row * tall, cell, tall, theme.accent, theme);
   }
@@ -339,7 +348,7 @@ export class WalkView extends View {
     steps.entry.queries.forEach((text, row) => {
       if (row !== item.row && (row % rowStep || Math.abs(row - item.row) < rowStep)) return;
       const style = mark(row === item.row, theme.accent, "queries", row);
-      pen.text(fitText(shortText(text, 16), left - 12, style), left - 8, top + (row + 0.5) * tall, { ...style, align: "end" });
+      pen.text(fitText(shortText(text, 16), left - 24, style), left - 8, top + (row + 0.5) * tall, { ...style, align: "end" });
     });
     const columnStep = Math.ceil(12 / cell);
     steps.entry.keys.forEach((text, column) => {
