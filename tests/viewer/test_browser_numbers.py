@@ -151,8 +151,8 @@ def test_steps_show_the_calculation(show, numbers):
     shown.click(row=2, column=1)
     svg = shown.call("svg")
     drawn = numbers(re.sub(r"<(?!/?text)[^>]*>", " ", svg))
-    names = shown.page.locator(".station").evaluate_all("all => all.map((one) => one.dataset.station)")
-    assert len(names) == 8
+    names = shown.page.locator(".strip button").evaluate_all("all => all.map((one) => one.dataset.goes)")
+    assert len(names) == 7
     cards = []
     for name in names:
         card = shown.station(name)

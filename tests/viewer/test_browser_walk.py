@@ -332,3 +332,45 @@ def test_printed_calculations_come_out_with_their_printed_numbers(show):
     for is_open in (True, False):
         shown.page.get_by_role("button", name="What if?").click()
         assert settings.is_visible() == is_open
+
+
+@pytest.mark.parametrize("width", [1440, 900, 400, 320])
+def test_query_stands_above_key_on_one_scale_with_the_products_that_count_most(show, width):
+    """Eight numbers of each list at first, on one scale; no pair is hidden, so there is no mask."""
+    query, key, value = torch.randn(3, 1, 1, 4, 32, generator=torch.Generator().manual_seed(4))
+    value *= 3
+    shown = show(View(regard.explain(query, key, value), list("abcd"), view="walk"), size=(width, 860))
+    row, column = 2, 1
+    shown.call("show", "walk", {"kept": {"row": row, "column": column}})
+    shown.settle()
+    cells = shown.station("vectors").locator(".cell")
+    boxes = cells.evaluate_all(
+        """all => all.map((one) => {
+          const [list, dim] = one.dataset.out.split(' ');
+          const { x, y } = one.getBoundingClientRect();
+          const [marked, isCut] = [one.classList.contains("marked"), one.scrollWidth > one.clientWidth];
+          return { list, dim: Number(dim), x, y, marked, isCut };
+        })"""
+    )
+    lists = {name: {one["dim"]: one for one in boxes if one["list"] == name} for name in ("query", "key", "value")}
+    products = (query[0, 0, row] * key[0, 0, column]).abs()
+    assert set(lists["query"]) == set(lists["key"]) == set(products.topk(8).indices.tolist())
+    assert set(lists["value"]) == set(range(8))
+    assert not any(one["isCut"] for one in boxes)
+    outlined = {dim for dim, one in lists["query"].items() if one["marked"]}
+    assert outlined == set(products.topk(3).indices.tolist())
+    for dim, one in lists["query"].items():
+        assert lists["key"][dim]["x"] == one["x"]
+        assert lists["key"][dim]["y"] > one["y"]
+    largest = max(
+        each[0, 0, place].abs().max().item() for each, place in ((query, row), (key, column), (value, column))
+    )
+    assert f"+{largest:.2f}" in shown.station("vectors").locator(".signs-key").inner_text()
+    shown.page.locator(".numbers .fold").first.click()
+    assert shown.station("vectors").locator(".cell.query").count() == 32
+    names = shown.page.locator(".strip button").evaluate_all("all => all.map((one) => one.dataset.goes)")
+    assert "mask" not in names
+    for name in names:
+        shown.station(name)
+        if width >= 900:
+            assert shown.page.locator(".columns").is_visible() == (names.index(name) >= names.index("weights")), name

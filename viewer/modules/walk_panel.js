@@ -20,7 +20,7 @@ const OUTLINED = 3;
 const [LEAST_CELL, NAMES] = [40, 168];
 
 /** The width from which a pane is wide, in pixels. */
-const WIDE = 640;
+const WIDE = 592;
 
 const MOST_ROWS = 600;
 

@@ -106,18 +106,21 @@ button.primary { background: var(--text); color: var(--background); border-color
 .signs span { background: linear-gradient(var(--border), var(--border)) center / 1px 100% no-repeat; }
 @container (max-width: 840px) { .operation { display: none; } }
 @container (max-width: 680px) { .opened-try { grid-template-columns: minmax(0, 1fr); } }
-@container (max-width: 639px) { .list-name { grid-column: 1 / -1; } .list-name:not(:first-child) { margin-top: 6px; } .station h3 { display: none; } .tokens { font-size: 16px; line-height: 26px; } }
-@container (min-width: 640px) {
+@container (max-width: 559px) { .list-name { grid-column: 1 / -1; } .list-name:not(:first-child) { margin-top: 6px; } .station h3 { display: none; } .tokens { font-size: 16px; line-height: 26px; } }
+@container (min-width: 560px) {
   .says { font-size: 18px; line-height: 28px; }
   .tokens { font-size: 22px; line-height: 36px; }
   .formula { font-size: 24px; line-height: 36px; }
-  .numbers .cell { font-size: 14px; padding: 12px 0; }
+  .numbers .cell { font-size: 14px; padding: 8px 0; }
   .numbers .fold { grid-column: 2 / -1; }
-  .parts { gap: 32px 24px; }
   .walk table, .told-part .note { font-size: 14px; }
   .walk th, .walk td { padding: 3px 8px; }
 }
-@media (min-height: 840px) { .stations:has(+ .early) :is(th, td) { padding-block: 7px; } }
+@media (min-height: 840px) and (min-width: 560px) {
+  .stations:has(+ .early) .parts { gap: 32px 24px; }
+  .stations:has(+ .early) .cell { padding: 14px 0; }
+  .stations:has(+ .early) :is(th, td) { padding-block: 7px; }
+}
 @container (max-width: 420px) { .walk td.share { display: none; } }
 .walking.slim { height: auto; min-height: 100%; overflow: visible; }
 .walking.slim .stage { display: flex; flex-direction: column; }
@@ -128,7 +131,7 @@ button.primary { background: var(--text); color: var(--background); border-color
 .slim .unfold { display: block; }
 .slim .walk { display: flex; flex-direction: column; gap: 0; height: auto; padding: 0 16px; }
 .slim .strip { position: sticky; z-index: 2; top: 0; margin: 0 -16px; padding: 0 8px; background: var(--background); }
-.slim .strip::before { content: ""; position: sticky; left: 0; flex: 0 0 16px; margin: 0 -8px; background: linear-gradient(to left, transparent, var(--background)); }
+.slim .strip::before { content: ""; position: sticky; left: -8px; flex: 0 0 16px; margin: 0 -8px; background: linear-gradient(to left, transparent, var(--background)); }
 .slim .strip::after { content: ""; position: sticky; right: -8px; flex: 0 0 32px; background: linear-gradient(to right, transparent, var(--background)); }
 .slim .walk-body { display: contents; }
 .slim .stations, .slim .try, .slim .walk-body > .note { order: 1; margin-top: 12px; }

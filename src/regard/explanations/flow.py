@@ -191,7 +191,9 @@ class FlowOfSteps:
             if name in self.steps:
                 step = self.steps[name]
                 sign = sign if name == "scores" else self._change(name, previous, step.matrix)
-                terms.append(Term(sign, self._panel(step), query, None, key))
+                size = self.steps["query"].matrix.shape[1]
+                note = f"a query has {size} numbers" if sign == f"÷ √{size}" else None
+                terms.append(Term(sign, self._panel(step, note=note), query, None, key))
                 previous = step.matrix
         return terms
 
