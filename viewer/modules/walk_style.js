@@ -108,19 +108,11 @@ button.primary { background: var(--text); color: var(--background); border-color
 @container (max-width: 680px) { .opened-try { grid-template-columns: minmax(0, 1fr); } }
 @container (max-width: 559px) { .list-name { grid-column: 1 / -1; } .list-name:not(:first-child) { margin-top: 6px; } .station h3 { display: none; } .tokens { font-size: 16px; line-height: 26px; } }
 @container (min-width: 560px) {
-  .says { font-size: 18px; line-height: 28px; }
-  .tokens { font-size: 22px; line-height: 36px; }
-  .formula { font-size: 24px; line-height: 36px; }
-  .numbers .cell { font-size: 14px; padding: 8px 0; }
-  .numbers .fold { grid-column: 2 / -1; }
-  .walk table, .told-part .note { font-size: 14px; }
-  .walk th, .walk td { padding: 3px 8px; }
+  .says { font-size: 18px; line-height: 28px; } .tokens { font-size: 22px; line-height: 36px; } .formula { font-size: 24px; line-height: 36px; }
+  .numbers .cell { font-size: 14px; padding: 8px 0; } .numbers .fold { grid-column: 2 / -1; }
+  .walk table, .told-part .note { font-size: 14px; } .walk th, .walk td { padding: 3px 8px; }
 }
-@media (min-height: 840px) and (min-width: 560px) {
-  .stations:has(+ .early) .parts { gap: 32px 24px; }
-  .stations:has(+ .early) .cell { padding: 14px 0; }
-  .stations:has(+ .early) :is(th, td) { padding-block: 7px; }
-}
+@media (min-height: 840px) and (min-width: 560px) { .stations:has(+ .early) .parts { gap: 32px 24px; } .stations:has(+ .early) .cell { padding: 14px 0; } .stations:has(+ .early) :is(th, td) { padding-block: 7px; } }
 @container (max-width: 420px) { .walk td.share { display: none; } }
 .walking.slim { height: auto; min-height: 100%; overflow: visible; }
 .walking.slim .stage { display: flex; flex-direction: column; }
