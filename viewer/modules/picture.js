@@ -21,8 +21,8 @@ const HIGHEST = 8000;
 /** Room for a legend's numbers and words. */
 const LEAST_WIDTH = 480;
 
-/** The parts of a heading: what is shown, what is said of it, the numbers of what is said. */
-const STYLES = [{ size: 16, bold: true }, { size: 20 }, { size: 13 }];
+/** The parts of a heading: what is shown, what is said of it, the numbers of what is said, each statement in its line. */
+const STYLES = [{ size: 12 }, { size: 20 }, { size: 13 }];
 
 /** What is seen on the screen: the view and its legend. */
 export function paint(app, pen) {
@@ -49,12 +49,13 @@ function headingOf(app, width) {
   let height = MARGIN;
   const lines = [`${visibleText(app.payload.title)} \u00b7 ${app.heading()}`, text, shares].flatMap((part, number) => {
     const style = STYLES[number];
-    return (part ? wrapText(part, width - 2 * MARGIN, style) : []).map((line) => {
+    const statements = wrapText(part, width - 2 * MARGIN, style).length > 1 ? part.split(/ *\u2003 */u) : [part];
+    return statements.flatMap((one) => (one ? wrapText(one, width - 2 * MARGIN, style) : [])).map((line) => {
       height += 1.35 * style.size;
       return { line, y: height - 0.7 * style.size, style };
     });
   });
-  return { height: height + MARGIN / 2, draw: (pen) => lines.forEach(({ line, y, style }) => pen.text(line, MARGIN, y, { color: app.theme.text, ...style })) };
+  return { height: height + MARGIN / 2, draw: (pen) => lines.forEach(({ line, y, style }) => pen.text(line, MARGIN, y, { color: style.size === 12 ? app.theme.muted : app.theme.text, ...style })) };
 }
 
 /** The viewer on paper of its own, where the whole view is drawn; one that is zoomed in stays as it is seen. */

@@ -10,12 +10,12 @@ import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
 from regard.palette import MUTED
-from regard.pictures.caption import BARS_WIDTH, MARGIN, Caption, Heading, bars_height, draw_row_bars, mark, place_bars
+from regard.pictures.caption import COLUMN, LONGEST_STRIP, MARGIN, Caption, as_caption, draw_row_bars, mark
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import draw_cells, draw_lines, forms_of, label_note, write_labels, write_numbers
 from regard.pictures.numbers import Matrix, as_array
 from regard.pictures.sheet import NOTE, TEXT, new_sheet, set_position, text_extent
-from regard.pictures.weight_scale import SCALE_HEIGHT, draw_scale, place_scale, scale_width, weight_scale
+from regard.pictures.weight_scale import Frame, draw_scale, weight_scale
 from regard.records import join_pieces
 
 if TYPE_CHECKING:
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 LINK_COLOR = "#E8590C"
 """Visible on black and on white."""
 
-GAP = 0.16  # inches, as all lengths below
-BARS_GAP = 0.18
+BARS_GAP, BARS_WIDTH, WIDEST_BESIDE = 0.2, 1.8, 4.6  # inches, as all lengths below
 AXIS_NAME = 0.18
-LEAST_NUMBERED_CELL = 0.27
+SMALL_SIDE, LARGEST_CELL, LEAST_NUMBERED_CELL = 3.08, 0.36, 0.22
 LABELLED_CELL = 0.19
 LARGEST_SIDE = 7.0
 LEAST_LETTERS = 5.0  # points
@@ -112,8 +111,8 @@ def alignment(
         maximum: the least weight of the last colour; None: that of `scale_end`.
         color_bar: draw the scale.
         axis_names: what rows and columns are; None: "asks ↓" and "looked at →".
-        marked: the row that is spoken of, whose largest weights are drawn as bars beside the cells, and the column of
-            its cell or None.
+        marked: the row that is spoken of, whose largest weights are drawn as bars below or beside the cells, and the
+            column of its cell or None.
 
     Returns:
         A figure, as large as its text and cells need. A note in it says that weights are nearly uniform, and which
@@ -149,15 +148,24 @@ def alignment(
                 f"links must be (source, target) with source < {columns} and target < {rows}; one is {tuple(link)}"
             )
 
-    cell = _cell_size(max(rows, columns, 1), bool(annotate))
+    title = as_caption(title)
+    # A difference ends at its largest number, as in the viewer.
+    scale = weight_scale(matrix, maximum, rounded=not title.bars)
+    texts = [[title.number(value) for value in line] for line in matrix.tolist()]
+    cell = _cell_size(max(rows, columns, 1), bool(annotate), max(map(len, sum(texts, [])), default=0))
+    numbered = bool(matrix.size) and (annotate or (annotate is None and cell >= LEAST_NUMBERED_CELL))
     # A few rows of many columns stay high enough for their labels.
     high = max(cell, min(LABELLED_CELL, LARGEST_SIDE / max(rows, 1)))
     letter_size = min(TEXT, max(LEAST_LETTERS, 0.62 * cell * 72))
     # Labels that would overlap are thinned out.
     steps = math.ceil(letter_size * 1.05 / 72 / high), math.ceil(letter_size * 1.05 / 72 / cell)
-    # A difference ends at its largest number, as in the viewer.
-    scale = weight_scale(matrix, maximum, rounded=not (isinstance(title, Caption) and title.bars))
     notes = [label_note("token", step, count) for step, count in {(steps[0], rows), (steps[1], columns)}]
+    if (
+        numbered
+        and (title.bars or scale.low == 0)
+        and (np.isfinite(matrix) & (matrix != 0))[np.array(texts) == ""].any()
+    ):
+        notes.append(title.say("differenceBlank" if title.bars else "blankNote"))
     caption = scale.captioned(title, *notes)
     names = axis_names or (caption.say("axisQuery"), caption.say("axisKey"))
     lettering = Lettering(caption.texts(*source, *target, *names))
@@ -173,8 +181,7 @@ def alignment(
         image = draw_cells(axes, matrix, colors=scale.colors(color_map), low=scale.low, high=scale.high)
         if cell >= 0.1:
             draw_lines(axes, rows, columns)
-        if annotate or (annotate is None and cell >= LEAST_NUMBERED_CELL):
-            texts = [[caption.number(value) for value in line] for line in matrix.tolist()]
+        if numbered:
             write_numbers(axes, image, texts, min(NOTE, letter_size))
         if true_links:
             x, y = np.array(true_links).T
@@ -188,43 +195,43 @@ def alignment(
     axes.set_xlim(-0.5, max(columns, 1) - 0.5)
     axes.set_ylim(max(rows, 1) - 0.5, -0.5)
 
-    across, bars_room, bars_down, bars = width, 0.0, 0.0, None
+    corner, over = (
+        lettering.letter(figure.text(0, 0, "", fontsize=NOTE, color=MUTED, va="bottom", ha=align), name)
+        for name, align in zip(names, ("right", "left"), strict=True)
+    )
+    left = MARGIN + max(label_width + 0.06, text_extent(corner)[0])
+    across = left - MARGIN + max(width, text_extent(over)[0])
+    body, bars, bars_down, beside = height, None, 0.0, False
     if marked is not None and image is not None:
         mark(axes, *marked, columns)
         if columns > 1:
-            row = matrix[marked[0]]
-            bars = draw_row_bars(figure, lettering, caption, target[marked[0]], source, row, image)
-            bars_room, bars_down = BARS_GAP + BARS_WIDTH, bars_height(row)
-    corner, over = (
-        lettering.letter(figure.text(0, 0, "", fontsize=NOTE + 0.5, color=MUTED, va="bottom", ha=align), name)
-        for name, align in zip(names, ("right", "left"), strict=True)
-    )
-    name_width = text_extent(corner)[0]
-    left = MARGIN + max(label_width + 0.06, name_width)
+            beside = across + BARS_GAP + BARS_WIDTH <= WIDEST_BESIDE
+            room = BARS_WIDTH if beside else min(LONGEST_STRIP, max(across, COLUMN))
+            row, least = marked[0], 0.0 if beside else left - MARGIN
+            bars, bars_down = draw_row_bars(
+                figure, lettering, caption, target[row], source, matrix[row], image, least, room
+            )
+            across = across + BARS_GAP + room if beside else max(across, room)
+            body = max(height, bars_down) if beside else height + BARS_GAP + bars_down
     bar = None
     if image is not None and color_bar:
         bar = draw_scale(figure, image, caption, even=scale.even, forms=forms_of(matrix))
-    across = max(left - MARGIN + max(width, text_extent(over)[0]) + bars_room, 0.0 if bar is None else scale_width(bar))
-    heading = Heading(figure, lettering, caption, across)
-    above = MARGIN + heading.height + (0.5 * GAP if heading.texts else 0.0) + AXIS_NAME + label_height + 0.06
-    body = max(height, bars_down)
-    key_height = 0.2 if true_links else 0.0
-    below = MARGIN + key_height + (0.0 if bar is None else SCALE_HEIGHT)
-    sheet_width, sheet_height = max(across, heading.width) + 2 * MARGIN, above + body + below
+    frame = Frame(figure, lettering, caption, bar, across)
+    above = frame.above + AXIS_NAME + label_height + 0.06
+    below = frame.below + (0.2 if true_links else 0.0)
+    sheet_width, sheet_height = frame.width + 2 * MARGIN, above + body + below
     figure.set_size_inches(sheet_width, sheet_height)
     top = sheet_height - above
     set_position(axes, left, top - height, width, height)
-    heading.draw_at(MARGIN, MARGIN)
+    frame.draw()
     corner.set_position(((left - 0.04) / sheet_width, (top + 0.06) / sheet_height))
     over.set_position((left / sheet_width, (top + label_height + 0.08) / sheet_height))
     if bars is not None and marked is not None:
         asking = top - (marked[0] + 0.5) * high
-        middle = min(max(asking, top - body + bars_down / 2), top - bars_down / 2)
-        place_bars(bars, left + width + BARS_GAP, middle, bars_down)
-    if bar is not None:
-        place_scale(bar, MARGIN, MARGIN + key_height)
+        foot = min(max(asking - bars_down / 2, top - body), top - bars_down) if beside else below
+        set_position(bars, left + width + BARS_GAP if beside else MARGIN, foot, room, bars_down)
     if true_links:
-        key = figure.text(left / sheet_width, (MARGIN * 0.6) / sheet_height, "□ true link", va="bottom", fontsize=8)
+        key = figure.text(left / sheet_width, frame.below / sheet_height, "□ true link", va="bottom", fontsize=NOTE)
         key.set_color(LINK_COLOR)
     return figure
 
@@ -275,7 +282,13 @@ def _starts(name: str, groups: Sequence[range], length: int) -> list[int]:
     return [group.start for group in groups]
 
 
-def _cell_size(longest: int, annotate: bool) -> float:
-    """Returns the side of a cell in inches: large if there are few, readable for sentences, smaller for long ones."""
+def _cell_size(longest: int, annotate: bool, letters: int) -> float:
+    """Returns the side of a cell in inches: large if there are few, readable for sentences, smaller for long ones.
+
+    Args:
+        letters: of the longest number.
+    """
     smallest = 0.34 if annotate else 0.04
-    return min(max(smallest, min(0.36, LARGEST_SIDE / longest)), LONGEST_SIDE / longest)
+    numbered = LEAST_NUMBERED_CELL + (0.07 if letters > 3 else 0.0)
+    fitting = max(numbered, min(LARGEST_CELL, SMALL_SIDE / longest))
+    return min(max(smallest, min(fitting, LARGEST_SIDE / longest)), LONGEST_SIDE / longest)

@@ -1,5 +1,5 @@
 """What a picture of attention says around its cells: title, sentence and numbers above, the weights of the row that
-asks beside."""
+asks below."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from regard.palette import ACCENT, BORDER, INK, MASKED_PAPER, MUTED
+from regard.palette import ACCENT, BORDER, INK, MASKED_PAPER, MUTED, SIGN, points
 from regard.pictures.fonts import Lettering, visible, wrapped
 from regard.pictures.numbers import Matrix, cell_number, short_weight, short_weights
-from regard.pictures.sheet import NOTE, SENTENCE, TEXT, TITLE, fit_width, set_position, text_extent
+from regard.pictures.sheet import NOTE, SENTENCE, TEXT, TITLE, fit_width, text_extent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,18 +31,21 @@ WORDS = {
     "masked": ("masked", "被掩蔽"),
     "brightness": ("brightness: attention weight", "亮度：注意力权重"),
     "scale_root": ("square-root scale", "平方根色阶"),
+    "blankNote": ("no number: below 0.005", "无数字：小于 0.005"),
+    "differenceBlank": ("no number: below 0.05", "无数字：小于 0.05"),
     "uniform": ("nearly uniform: all weights are near 1/{count}", "接近均匀：所有权重都接近 1/{count}"),
 }
 """Words of pictures in English and Chinese, by their names in ``words.js`` of the viewer where that has them."""
 
-MARGIN = 0.12  # inches, as all lengths below
-LEAST_WIDTH = 4.6
-LINE_GAP = 0.06
-BAR_STEP, BAR_LENGTH, BAR_LABEL, BAR_NUMBER = 0.19, 1.0, 0.7, 0.36
-NAMED_KEYS, LONGEST_BAR = 4, 16
-"""The number of keys that have a bar each beside the row that asks, and the most letters of their names."""
+MARGIN = 0.1  # inches, as all lengths below
+COLUMN, WIDE = 3.7, 4.8
+"""The least width of what is written, about that of a column of a paper; and from where on its sentence is large."""
 
-BARS_WIDTH = BAR_LABEL + BAR_LENGTH + BAR_NUMBER
+LINE_GAP = 0.06
+BAR_STEP, BAR_NUMBER, LONGEST_STRIP = 0.19, 0.4, 4.5
+NAMED_KEYS, LONGEST_BAR, LEAST_DIFFERENCE = 4, 24, 0.05
+"""The number of keys that have a bar each for the row that asks, the most letters of their names, and the least
+difference whose number is written."""
 
 
 class Caption(NamedTuple):
@@ -52,10 +55,11 @@ class Caption(NamedTuple):
         title: whose weights are shown, such as ``"MiniLM · layer 3 · head 1"``.
         sentence: what is marked in the picture, in large letters.
         shares: the numbers of the sentence.
-        note: what else a reader must know, in small letters.
+        note: what else a reader must know, in small letters below the picture.
         language: ``"en"`` or ``"zh"``, of the words that the picture adds.
         scale: the title of the bar; "": "attention weight".
-        bars: the title of the bars beside the row that asks; "": "“…” looks at".
+        bars: the title of the bars of the row that asks, and what is said of those below and above 0, for a difference;
+            (): "“…” looks at".
         even: the equal share of the marked row, and of all rows if it is one number; None: those of the weights drawn.
 
     Example:
@@ -73,7 +77,7 @@ class Caption(NamedTuple):
     note: str = ""
     language: Literal["en", "zh"] = "en"
     scale: str = ""
-    bars: str = ""
+    bars: tuple[str, ...] = ()
     even: tuple[float | None, float | None] | None = None
 
     def say(self, name: str, **parts: object) -> str:
@@ -82,13 +86,13 @@ class Caption(NamedTuple):
 
     def number(self, value: float) -> str:
         """Returns the number in a cell, of a difference with its sign; "" where there is none."""
-        text = cell_number(value) if np.isfinite(value) else ""
+        text = cell_number(value) if np.isfinite(value) and abs(value) >= LEAST_DIFFERENCE * bool(self.bars) else ""
         return f"+{text}" if self.bars and value > 0 and text else text
 
     def texts(self, *others: str) -> list[str]:
         """Returns all texts of a picture with this caption, for its `Lettering`."""
         words = [pair[self.language == "zh"] for pair in WORDS.values()]
-        return [*map(_unmarked, (*self[:4], self.scale, self.bars)), *words, *others]
+        return [*map(_unmarked, (*self[:4], self.scale, *self.bars)), *words, *others]
 
 
 def as_caption(title: str | Caption | None, *notes: str) -> Caption:
@@ -119,21 +123,17 @@ class Heading:
     def __init__(self, figure: Figure, lettering: Lettering, caption: Caption, width: float):
         self.figure = figure
         self.texts: list[Text] = []
-        width = max(width, LEAST_WIDTH)
+        width = max(width, COLUMN)
         for text, size, color, weight in (
-            (caption.title, *((NOTE + 0.5, MUTED, "normal") if caption.sentence else (TITLE, INK, "bold"))),
-            (caption.sentence, SENTENCE, INK, "normal"),
+            (caption.title, *((NOTE, MUTED, "normal") if caption.sentence else (TITLE, INK, "bold"))),
+            (caption.sentence, SENTENCE if width >= WIDE else TITLE, INK, "normal"),
             (caption.shares, TEXT, INK, "normal"),
             (caption.note, NOTE, MUTED, "normal"),
         ):
-            if not text:
-                continue
-            # Chinese letters are as wide as they are high, others about half.
-            share = 1.0 if sum(letter > "\u2e7f" for letter in _unmarked(text)) > len(text) / 3 else 0.55
-            shown = wrapped(text.translate(UNBROKEN), int(72 * width / (share * size)), lines=8)
-            drawn = figure.text(0, 1, "", fontsize=size, va="top", ha="left", color=color, fontweight=weight)
-            lettering.letter(drawn, _unmarked(shown)).set_text(lettering.drawable(directed(shown)))
-            self.texts.append(drawn)
+            if text:
+                drawn = figure.text(0, 1, "", fontsize=size, va="top", ha="left", color=color, fontweight=weight)
+                self.texts.append(drawn)
+                _write(drawn, lettering, text, width)
         extents = [text_extent(text) for text in self.texts]
         self.width = max((across for across, _ in extents), default=0.0)
         self.heights = [down for _, down in extents]
@@ -147,6 +147,25 @@ class Heading:
             top += down + LINE_GAP
 
 
+def _write(drawn: Text, lettering: Lettering, text: str, width: float) -> None:
+    """Writes a text in lines of a width; statements with a wide space between them share one, or have one each."""
+    statements, most = text.replace(" · ", "\xa0· "), len(text)
+    while most:
+        shown = wrapped(statements.translate(UNBROKEN), most, lines=8)
+        lettering.letter(drawn, _unmarked(shown)).set_text(lettering.drawable(directed(shown)))
+        wide = text_extent(drawn)[0]
+        if wide <= width or most <= 12:
+            return
+        if "\u2003" in statements:
+            statements = "\n".join(part.strip() for part in statements.split("\u2003"))
+        elif drawn.get_fontsize() == TEXT and wide * NOTE / TEXT <= 1.03 * width:
+            drawn.set_fontsize(NOTE)
+            width *= 1.03
+        else:
+            longest = max(map(len, shown.split("\n")))
+            most = max(12, min(longest - 1, int(longest * width / wide)))
+
+
 def draw_row_bars(
     figure: Figure,
     lettering: Lettering,
@@ -155,63 +174,76 @@ def draw_row_bars(
     keys: Sequence[str],
     row: Matrix,
     colors: ScalarMappable,
-) -> Axes:
+    names: float,
+    width: float,
+) -> tuple[Axes, float]:
     """Draws whom a query looks at: a bar for each of the largest weights, one for the others, and the equal share.
+
+    Bars of a difference are on both sides of 0.
 
     Args:
         row: the weights of the query; −inf is masked.
         colors: of the weights.
+        names: the least inches of the names of keys.
+        width: the inches of names, bars and their numbers.
 
     Returns:
-        The axes, as high as `bars_height` says; the caller places them.
+        The axes, which the caller places, and their height in inches.
     """
     axes = figure.add_axes((0, 0, 0.1, 0.1), label="bars")
     axes.set_axis_off()
-    lines = bars_height(row) / BAR_STEP
-    axes.set_xlim(-BAR_LABEL, BAR_LENGTH + BAR_NUMBER)
-    axes.set_ylim(lines - 0.5, -0.5)
-    seen = np.flatnonzero(~np.isneginf(row))
-    order = seen[np.argsort(-np.nan_to_num(np.abs(row[seen]), nan=-1.0), kind="stable")]
-    signed = bool((row[seen] < 0).any())
-    weights = [float(row[key]) for key in order[:NAMED_KEYS]]
+
+    def write(x: float, line: float, text: str, **style: Any) -> Text:
+        drawn = axes.text(x, line, "", **{"fontsize": TEXT, "va": "center", "color": INK, **style})
+        lettering.letter(drawn, text).set_text(directed(lettering.drawable(text)))
+        return drawn
+
+    order = np.flatnonzero(~np.isneginf(row) & ~(bool(caption.bars) & (row == 0)))
+    order = order[np.argsort(-np.nan_to_num(np.abs(row[order]), nan=-1.0), kind="stable")]
+    named, others = order[:NAMED_KEYS].tolist(), order[NAMED_KEYS:]
+    weights = [float(row[key]) for key in named]
+    signed = bool((row[order] < 0).any())
     bars: list[tuple[str, str, Any]] = [
-        (keys[key], INK, colors.to_rgba(row[key])) for key in order[:NAMED_KEYS].tolist()
+        (visible(keys[key], LONGEST_BAR), INK, colors.to_rgba(row[key])) for key in named
     ]
-    if len(order) > NAMED_KEYS and not signed:
-        weights.append(float(row[order[NAMED_KEYS:]].sum()))
-        bars.append((caption.say("others", count=len(order) - NAMED_KEYS), MUTED, MASKED_PAPER))
+    if len(others) and (caption.bars or not signed):
+        weights.append(float(row[others].sum()))
+        bars.append((caption.say("others", count=len(others)), MUTED, MASKED_PAPER))
     plus = "+" if caption.bars else ""
-    texts = [f"{plus if one > 0 else ''}{short_weight(one)}" for one in weights] if signed else short_weights(weights)
+    texts = [f"{plus * (one > 0)}{short_weight(one)}" for one in weights] if plus or signed else short_weights(weights)
     most = max((abs(weight) for weight in weights if np.isfinite(weight)), default=0.0) or 1.0
     even = equal_share(row[None]) if caption.even is None else caption.even[0]
-    heading = caption.bars or caption.say("looksAtTitle", query=visible(query, LONGEST_BAR))
-    title = axes.text(-BAR_LABEL, 0, "", fontsize=TEXT, fontweight="bold", va="center", color=INK)
-    lettering.letter(title, heading).set_text(directed(lettering.drawable(heading)))
-    fit_width(title, BARS_WIDTH)
-    marked = even is not None and even <= most
-    for line, ((name, ink, fill), weight, text) in enumerate(zip(bars, weights, texts, strict=True), start=1):
-        length = BAR_LENGTH * abs(weight) / most if np.isfinite(weight) else 0.0
-        axes.barh(line, max(length, 0.01), 0.62, color=[fill], edgecolor=BORDER, linewidth=0.5)
-        label = axes.text(-0.06, line, "", fontsize=TEXT - 0.5, ha="right", va="center", color=ink)
-        fit_width(lettering.letter(label, visible(name, LONGEST_BAR)), BAR_LABEL - 0.06)
-        end = max(length, BAR_LENGTH * even / most if marked and even is not None else 0.0)
-        axes.text(end + 0.05, line, text, fontsize=TEXT - 0.5, va="center", color=ink)
-    if marked and even is not None:
-        at, foot = BAR_LENGTH * even / most, len(bars) + 0.55
-        axes.plot([at, at], [0.5, foot], color=INK, linewidth=0.8, dashes=(3, 2))
-        note = axes.text(at, foot + 0.4, "", fontsize=NOTE, va="center", color=MUTED)
-        lettering.letter(note, caption.say("evenMark", weight=short_weight(even)))
-    return axes
-
-
-def bars_height(row: Matrix) -> float:
-    """Returns the inches that `draw_row_bars` takes."""
-    return BAR_STEP * (min(NAMED_KEYS + 1, int((~np.isneginf(row)).sum())) + 2)
-
-
-def place_bars(axes: Axes, left: float, middle: float, height: float) -> None:
-    """Places bars, in inches from the lower left corner of the sheet."""
-    set_position(axes, left, middle - height / 2, BARS_WIDTH, height)
+    even = even if even is not None and even <= most else None
+    labels = [write(0, 0, name, ha="right", color=ink) for name, ink, _ in bars]
+    names = max(names, min(0.4 * width, max((text_extent(label)[0] for label in labels), default=0.0) + 0.06))
+    full = width - names - BAR_NUMBER
+    zero, side = (0.5 * full, 0.5 * full - BAR_NUMBER) if caption.bars else (0.0, full)
+    title, *sides = caption.bars or (caption.say("looksAtTitle", query=visible(query, LONGEST_BAR)),)
+    fit_width(write(-names, 0, title, fontweight="bold"), width)
+    for text, color, align, step in zip(sides, points(SIGN["light"])[2::12], ("right", "left"), (-0.05, 0.05)):
+        fit_width(write(zero + step, 1, text, fontsize=NOTE, color=color, ha=align), 0.5 * full)
+    first = line = 2.0 if sides else 1.1
+    for number, ((_, ink, fill), label, weight, text) in enumerate(zip(bars, labels, weights, texts, strict=True)):
+        # The others are a sum, which is not compared with the equal share.
+        line = first + number + (0.0 if number < NAMED_KEYS else 1.0 if even is not None else 0.3)
+        length = side * weight / most if np.isfinite(weight) else 0.0
+        length = length if caption.bars else max(abs(length), 0.01)
+        axes.barh(line, length, 0.62, left=zero, color=[fill], edgecolor=BORDER, linewidth=0.5)
+        label.set_position((-0.06, line))
+        fit_width(label, names - 0.06)
+        end, back = max(length, side * (even or 0.0) / most) if number < NAMED_KEYS and even else length, length < 0
+        write(zero + end + (-0.05 if back else 0.05), line, text, color=ink, ha="right" if back else "left")
+    if caption.bars:
+        axes.plot([zero, zero], [first - 0.5, line + 0.5], color=INK, linewidth=0.6)
+    if even is not None:
+        at, foot = side * even / most, first + len(named) - 0.35
+        axes.plot([at, at], [first - 0.6, foot], color=INK, linewidth=0.7, dashes=(3, 2))
+        share, align = caption.say("evenMark", weight=short_weight(even)), "right" if 2 * at > side else "left"
+        write(at, foot + 0.45, share, fontsize=NOTE, color=MUTED, ha=align)
+        line = max(line, foot + 0.45)
+    axes.set_xlim(-names, width - names)
+    axes.set_ylim(line + 0.5, -0.5)
+    return axes, BAR_STEP * (line + 1)
 
 
 def equal_share(weights: Matrix) -> float | None:

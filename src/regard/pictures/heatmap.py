@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.names.answered import answered
-from regard.palette import AMOUNT, HATCH, MASKED_PAPER, MISSING_MARK, PAPER, SIGN, points
+from regard.palette import AMOUNT, BORDER, HATCH, MASKED_PAPER, MISSING_MARK, PAPER, SIGN, points
 from regard.pictures.fonts import LEAST_LETTERS_OF_TITLE, Lettering, visible_token, wrapped
 from regard.pictures.numbers import Matrix, as_array, short_numbers
 from regard.pictures.sheet import new_sheet, set_position, text_extent
@@ -292,7 +292,7 @@ def draw_cells(axes: Axes, matrix: Matrix, *, colors: str, low: float, high: flo
     draw_forms(axes, matrix)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
-        spine.set_color("#808080")
+        spine.set_color(BORDER)
         spine.set_linewidth(0.6)
     return image
 

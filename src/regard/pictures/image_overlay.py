@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
 from regard.palette import ACCENT
-from regard.pictures.caption import MARGIN, Caption, Heading
+from regard.pictures.caption import MARGIN, Caption
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import draw_forms, forms_of
 from regard.pictures.numbers import as_array, as_image
 from regard.pictures.sheet import fit_width, new_sheet
-from regard.pictures.weight_scale import WeightScale, draw_scale, surround, weight_scale
+from regard.pictures.weight_scale import Frame, WeightScale, draw_scale, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.cm import ScalarMappable
@@ -190,5 +190,5 @@ def image_overlays(
         draw_forms(axes, row.reshape(grid), extent=edges)
     label = caption.say("brightness")
     bar = draw_scale(sheet, brightness(scale), caption, even=scale.even, forms=forms, title=label)
-    surround(sheet, Heading(sheet, lettering, caption, width - 2 * MARGIN), bar)
+    Frame(sheet, lettering, caption, bar, width - 2 * MARGIN).surround()
     return sheet

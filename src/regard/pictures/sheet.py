@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.text import Text
 
-SENTENCE, TITLE, TEXT, NOTE = 13.8, 11.0, 9.0, 7.5
+SENTENCE, TITLE, TEXT, NOTE = 13.8, 11.0, 9.0, 8.0
 """Sizes of letters in points: of what a picture says, of titles, of names of axes and labels, and of notes; the first
 three are as 20 to 16 to 13 in the viewer."""
 

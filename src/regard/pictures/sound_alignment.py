@@ -11,13 +11,13 @@ import numpy as np
 from regard.errors import ArgumentError, ShapeError
 from regard.palette import ACCENT, MUTED
 from regard.pictures.alignment import LINK_COLOR, MOST_TOKENS
-from regard.pictures.caption import MARGIN, Caption, Heading
+from regard.pictures.caption import MARGIN, Caption
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import color_map as colors_named
 from regard.pictures.heatmap import colored, draw_forms, forms_of
 from regard.pictures.numbers import as_array
 from regard.pictures.sheet import TEXT, count_axis, new_sheet
-from regard.pictures.weight_scale import draw_scale, surround, weight_scale
+from regard.pictures.weight_scale import Frame, draw_scale, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,5 +143,5 @@ def sound_alignment(
     if segments:
         below.legend(loc="upper right", fontsize=7.5, frameon=False, labelcolor=LINK_COLOR, handlelength=1.0)
     bar = draw_scale(figure, drawn, caption, even=scale.even, forms=forms_of(matrix))
-    surround(figure, Heading(figure, lettering, caption, width - 2 * MARGIN), bar)
+    Frame(figure, lettering, caption, bar, width - 2 * MARGIN).surround()
     return figure

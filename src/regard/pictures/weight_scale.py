@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from regard.palette import BORDER, HATCH, INK, MASKED_PAPER, MISSING_MARK, MUTED, PAPER
-from regard.pictures.caption import MARGIN, Caption, Heading, as_caption, equal_share
+from regard.pictures.caption import LINE_GAP, MARGIN, Caption, Heading, as_caption, equal_share
 from regard.pictures.fonts import Lettering
 from regard.pictures.numbers import Matrix, short_number, short_weight
 from regard.pictures.sheet import NOTE, TEXT, set_position, text_extent
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-RAMP, RAMP_HEIGHT, SCALE_HEIGHT = 1.9, 0.11, 0.47
-"""The length and the height of a bar in inches, and the height with its numbers and its mark."""
+RAMP, LEAST_RAMP, RAMP_HEIGHT, SCALE_HEIGHT = 1.9, 1.1, 0.11, 0.62
+"""The most and the least length and the height of a bar in inches, and the height with its numbers, its mark and the
+room above."""
 
 LEAST_END = 4.0
 """A scale ends at this multiple of the even weight or above, so that weights which differ little look alike."""
@@ -119,7 +120,7 @@ def titled_bar(figure: Figure, image: Any, label: str, **options: Any) -> Colorb
     )
     bar.set_label(label, fontsize=NOTE)
     bar.ax.tick_params(labelsize=NOTE, length=2)
-    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    bar.outline.set(linewidth=0.6, edgecolor=BORDER)  # pyright: ignore[reportCallIssue]
     return bar
 
 
@@ -159,12 +160,11 @@ def draw_scale(
         label.set_horizontalalignment(align)
     texts = {name: name if name == "NaN" else caption.say(name) for name in forms}
     lettering = Lettering(Caption(language=caption.language).texts(title))
-    axes.set_xlabel("", fontsize=TEXT, fontweight="bold", ha="right", va="center", color=INK)
-    axes.xaxis.set_label_coords(-0.05, 0.5)
+    axes.set_xlabel("", fontsize=TEXT, fontweight="bold", ha="left", va="center", color=INK)
     lettering.letter(axes.xaxis.label, title)
     even = even if caption.even is None else caption.even[1]
     if even is not None and low <= even <= high:
-        axes.axvline(even, ymin=-0.35, ymax=1.35, color=INK, linewidth=1.4, clip_on=False)
+        axes.axvline(even, ymin=-0.35, ymax=1.35, color=INK, linewidth=1.0, clip_on=False)
         mark = axes.annotate(
             "", (even, 1.0), (3, 3), xycoords=axes.get_xaxis_transform(), textcoords="offset points", fontsize=NOTE,
             color=INK,
@@ -179,37 +179,53 @@ def draw_scale(
         ]
         legend = axes.legend(
             handles=samples, loc="center left", bbox_to_anchor=(1.06, 0.5), ncols=len(samples), frameon=False,
-            fontsize=NOTE, handlelength=1.2, handleheight=1.2, columnspacing=1.0, borderpad=0, labelcolor=MUTED,
+            fontsize=NOTE, handlelength=1.1, handleheight=1.1, handletextpad=0.5, columnspacing=0.8, borderpad=0,
+            labelcolor=MUTED,
         )  # fmt: skip
         for text in legend.get_texts():
             lettering.letter(text)
     return bar
 
 
-def scale_width(bar: Colorbar) -> float:
-    """Returns the inches that a bar of `draw_scale` takes with its title and forms."""
-    legend = bar.ax.get_legend()
-    forms = 0.0 if legend is None else 0.12 + legend.get_window_extent().width / bar.ax.get_figure(root=True).dpi  # pyright: ignore[reportOptionalMemberAccess]
-    return text_extent(bar.ax.xaxis.label)[0] + 0.1 + RAMP + max(forms, 0.2)
+class Frame:
+    """What stands around a picture of attention: title, sentence and numbers above, its scale and notes below.
 
+    Attributes:
+        width: the inches of the widest of these and of the picture.
+        above, below: the inches of the sheet above and below the picture.
+    """
 
-def place_scale(bar: Colorbar, left: float, bottom: float) -> None:
-    """Places a bar of `draw_scale`, in inches from the lower left corner of the sheet."""
-    title = text_extent(bar.ax.xaxis.label)[0] + 0.1
-    set_position(bar.ax, left + title, bottom + 0.17, RAMP, RAMP_HEIGHT)
-    bar.ax.xaxis.set_label_coords(-0.1 / RAMP, 0.5)
+    def __init__(self, figure: Figure, lettering: Lettering, caption: Caption, bar: Colorbar | None, width: float):
+        self.figure, self.bar = figure, bar
+        self.title = self.forms = 0.0
+        if bar is not None:
+            self.title = text_extent(bar.ax.xaxis.label)[0] + 0.1
+            legend = bar.ax.get_legend()
+            self.forms = 0.2 if legend is None else 0.2 + legend.get_window_extent().width / figure.dpi
+        width = max(width, self.title + LEAST_RAMP + self.forms)
+        self.heading = Heading(figure, lettering, caption._replace(note=""), width)
+        self.notes = Heading(figure, lettering, Caption(note=caption.note), width)
+        self.width = max(width, self.heading.width, self.notes.width)
+        self.above = MARGIN + self.heading.height + (LINE_GAP if self.heading.texts else 0.0)
+        self.below = MARGIN + self.notes.height + (0.0 if bar is None else SCALE_HEIGHT)
 
+    def draw(self) -> None:
+        """Places the texts and the scale on the sheet, which has its size."""
+        self.heading.draw_at(MARGIN, MARGIN)
+        self.notes.draw_at(MARGIN, self.figure.get_figheight() - MARGIN - self.notes.height + LINE_GAP)
+        if self.bar is not None:
+            length = min(RAMP, max(LEAST_RAMP, self.width - self.title - self.forms))
+            set_position(self.bar.ax, MARGIN + self.title, MARGIN + self.notes.height + 0.17, length, RAMP_HEIGHT)
+            self.bar.ax.xaxis.set_label_coords(-self.title / length, 0.5)
 
-def surround(figure: Figure, heading: Heading, bar: Colorbar) -> None:
-    """Adds room above and below a sheet that matplotlib arranges, for its caption and its scale, and places them."""
-    width, height = figure.get_size_inches()
-    below = MARGIN + SCALE_HEIGHT
-    full_width = max(width, 2 * MARGIN + max(heading.width, scale_width(bar)))
-    full_height = height + below + (heading.height + MARGIN if heading.texts else 0.0)
-    figure.set_size_inches(full_width, full_height)
-    engine = figure.get_layout_engine()
-    assert engine is not None, "the sheet is arranged by matplotlib"
-    engine.set(rect=(0.0, below / full_height, width / full_width, height / full_height))  # pyright: ignore[reportCallIssue]
-    bar.ax.set_in_layout(False)
-    heading.draw_at(MARGIN, MARGIN)
-    place_scale(bar, MARGIN, MARGIN)
+    def surround(self) -> None:
+        """Adds room around a sheet that matplotlib arranges, and draws into it."""
+        width, height = self.figure.get_size_inches()
+        full_width, full_height = max(width, 2 * MARGIN + self.width), self.above + height + self.below
+        self.figure.set_size_inches(full_width, full_height)
+        engine = self.figure.get_layout_engine()
+        assert engine is not None, "the sheet is arranged by matplotlib"
+        engine.set(rect=(0.0, self.below / full_height, width / full_width, height / full_height))  # pyright: ignore[reportCallIssue]
+        if self.bar is not None:
+            self.bar.ax.set_in_layout(False)
+        self.draw()

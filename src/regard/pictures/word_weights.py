@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import ShapeError
-from regard.palette import ACCENT, BORDER, MUTED
-from regard.pictures.caption import MARGIN, Caption, Heading
+from regard.palette import ACCENT, BORDER, INK, MUTED
+from regard.pictures.caption import MARGIN, Caption
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import color_map as named_colors
 from regard.pictures.heatmap import colored, draw_forms, forms_of, ink_on
 from regard.pictures.numbers import as_array, cell_number
 from regard.pictures.sheet import NOTE, new_sheet, text_extent
-from regard.pictures.weight_scale import SCALE_HEIGHT, draw_scale, place_scale, scale_width, weight_scale
+from regard.pictures.weight_scale import Frame, draw_scale, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,8 +25,9 @@ CELL_HEIGHT = 0.17
 NARROWEST_CELL = 0.26
 GAP = 0.05
 LINE_GAP = 0.12
+CURVE = 0.16
 
-WORD_SIZE, NUMBER_SIZE = 11, 6.5
+WORD_SIZE, NUMBER_SIZE = 11, 8
 """Sizes of letters in points."""
 
 MOST_WORDS = 4000
@@ -44,7 +45,8 @@ def word_weights(
     """Draws a text word by word, each on the colour of its weight, darker for more, its hundredths below.
 
     Several heads have a row of cells each below a line. All have one scale, which ends at `scale_end` of the largest
-    weight. A note says that weights are nearly uniform.
+    weight. A note says that weights are nearly uniform. Below a sentence, the words of one head that have at most the
+    equal share have no box, and an arrow runs from the word that asks to the one that it looks at most.
 
     Args:
         words: the words.
@@ -76,7 +78,8 @@ def word_weights(
             f"weights have shape {list(matrix.shape)}"
         )
     from matplotlib.cm import ScalarMappable
-    from matplotlib.patches import Rectangle
+    from matplotlib.patches import FancyArrowPatch, Rectangle
+    from matplotlib.path import Path
 
     shown = [visible_token(word, LONGEST_LABEL) for word in words]
     scale = weight_scale(matrix)
@@ -89,25 +92,29 @@ def word_weights(
     texts = [
         lettering.letter(figure.text(0, 0, "", fontsize=WORD_SIZE, va="center", ha="center"), word) for word in shown
     ]
-    widths = [max(NARROWEST_CELL, text_extent(text)[0] + 0.08) for text in texts]
+    is_text = heads == 1 and bool(caption.sentence)
+    narrowest, gap, line_gap = (0.12, 0.02, 2 * LINE_GAP) if is_text else (NARROWEST_CELL, GAP, LINE_GAP)
+    widths = [max(narrowest, text_extent(text)[0] + 0.08) for text in texts]
     positions, x, line = [], left, 0
     for one in widths:
         if x > left and x + one > width - MARGIN:
             x, line = left, line + 1
         positions.append((x, line))
-        x += one + GAP
-    line_height = WORD_HEIGHT + heads * CELL_HEIGHT + LINE_GAP
+        x += one + gap
+    line_height = WORD_HEIGHT + heads * CELL_HEIGHT + line_gap
     right = max(x + one for (x, _), one in zip(positions, widths, strict=True))
-    heading = Heading(figure, lettering, caption, right - MARGIN)
     shades = ScalarMappable(scale.norm(), named_colors(color_map))
     forms = [form for form in forms_of(matrix) if form != "zero"]
     bar = draw_scale(figure, shades, caption, even=scale.even, forms=forms)
-    full_width = max(right, MARGIN + heading.width, MARGIN + scale_width(bar)) + MARGIN
-    top = MARGIN + heading.height + (LINE_GAP if heading.texts else 0.0)
-    height = top + (line + 1) * line_height + SCALE_HEIGHT + MARGIN
+    frame = Frame(figure, lettering, caption, bar, right - MARGIN)
+    even = scale.even if caption.even is None else caption.even[0]
+    quiet = np.zeros(matrix.shape, np.bool_) if even is None or not is_text else matrix <= even
+    strongest = int(np.argmax(np.where(np.isfinite(matrix[0]), np.abs(matrix[0]), -1.0)))
+    curved = is_text and marked not in (None, strongest)
+    full_width, top = frame.width + 2 * MARGIN, frame.above + (CURVE if curved else 0.0)
+    height = top + (line + 1) * line_height + frame.below
     figure.set_size_inches(full_width, height)
-    heading.draw_at(MARGIN, MARGIN)
-    place_scale(bar, MARGIN, MARGIN)
+    frame.draw()
     axes.set_axis_off()
     axes.set_xlim(0, full_width)
     axes.set_ylim(height, 0)
@@ -125,17 +132,33 @@ def word_weights(
             if not np.isfinite(matrix[head, number]):
                 draw_forms(axes, matrix[[head]][:, [number]], extent=(x, x + one, cell_top, cell_top + cell_height))
                 continue
-            axes.bar(
-                x + one / 2, cell_height, one, cell_top, color=filled[head, number], edgecolor=BORDER, linewidth=0.4
-            )  # fmt: skip
-            ink = str(inks[head, number])
+            ink = INK if quiet[head, number] else str(inks[head, number])
+            if not quiet[head, number]:
+                color = filled[head, number]
+                axes.bar(x + one / 2, cell_height, one, cell_top, color=color, edgecolor=BORDER, linewidth=0.4)
             if heads == 1:
                 text.set_color(ink)
-            if label := cell_number(float(matrix[head, number])):
+            label = cell_number(float(matrix[head, number]))
+            if label and (not quiet[head, number] or number == strongest):
                 axes.text(
                     x + one / 2, under + CELL_HEIGHT * 0.46, label, ha="center", va="center", fontsize=NUMBER_SIZE,
                     color=MUTED if heads == 1 else ink,
                 )  # fmt: skip
+    if curved and marked is not None:
+        (x0, y0), (x1, y1) = (
+            (positions[n][0] + widths[n] / 2, top + positions[n][1] * line_height) for n in (marked, strongest)
+        )
+        if y0 == y1:
+            bends = [(x0, y0 - 1.2 * CURVE), (x1, y1 - 1.2 * CURVE)]
+        else:
+            y0, y1 = (y0, y1 + WORD_HEIGHT + CELL_HEIGHT) if y0 > y1 else (y0 + WORD_HEIGHT, y1)
+            bends = [(x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2)]
+        curve = Path([(x0, y0), *bends, (x1, y1)], [Path.MOVETO, *[Path.CURVE4] * 3])
+        axes.add_patch(
+            FancyArrowPatch(
+                path=curve, arrowstyle="->", mutation_scale=7, color=ACCENT, linewidth=1.0, label="looks at"
+            )
+        )
     for line in {line for _, line in positions} if heads > 1 else ():
         for head in range(heads):
             y = top + line * line_height + WORD_HEIGHT + (head + 0.46) * CELL_HEIGHT

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.palette import INK, MUTED, SIGN, head_style, points
-from regard.pictures.caption import MARGIN, Heading
+from regard.pictures.caption import MARGIN, as_caption
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.numbers import cell_number, short_number
 from regard.pictures.sheet import NOTE, TEXT, new_sheet, set_position, text_extent
-from regard.pictures.weight_scale import SCALE_HEIGHT, draw_scale, place_scale, scale_end, scale_width, weight_scale
+from regard.pictures.weight_scale import Frame, draw_scale, scale_end, weight_scale
 from regard.viewer.shown_head import Shown, check_length, head_text
 from regard.viewer.words import say
 
@@ -25,7 +25,7 @@ NEGATIVE_LINE, POSITIVE_LINE = points(SIGN["light"])[3::10]
 LEAST_LINE_WEIGHT = 0.01
 """The least weight that is drawn as a line; of weights with signs, the least part of the scale."""
 
-LINE_STEP, LINES_WIDTH, LINE_BAR = 0.25, 3.4, 0.7
+LINE_STEP, LINES_WIDTH, LINE_BAR = 0.23, 1.9, 0.6
 """The height of a token beside lines, the room between both sides, and the longest bar, in inches."""
 
 
@@ -58,7 +58,7 @@ def line_picture(shown: Shown) -> Figure:
         "" if row is None else say("linesFaint", language),
         say("linesSigned", language) if record.signed else "",
     ]
-    caption = caption._replace(note=" · ".join(filter(None, notes)))
+    caption = as_caption(caption, *notes)
     names = caption.say("axisQuery"), caption.say("axisKey")
     lettering = Lettering(caption.texts(*sides[0], *sides[1]))
     sheet = new_sheet(1.0, 1.0)
@@ -87,7 +87,7 @@ def line_picture(shown: Shown) -> Figure:
             weight = "bold" if align == "right" and number == row else "normal"
             label = axes.text(x, number, "", ha=align, va="center", fontsize=TEXT, fontweight=weight)
             labels.append((align, text_extent(lettering.letter(label, text))[0]))
-        heading = axes.text(x, -0.95, "", ha=align, va="center", fontsize=NOTE + 0.5, color=MUTED)
+        heading = axes.text(x, -0.95, "", ha=align, va="center", fontsize=NOTE, color=MUTED)
         labels.append((align, text_extent(lettering.letter(heading, names[align == "left"]))[0]))
     left, right = (max(width for side, width in labels if side == align) + 0.15 for align in ("right", "left"))
     if row is not None:
@@ -111,18 +111,16 @@ def line_picture(shown: Shown) -> Figure:
         end * at**2, 0.5 - wedge, 0.5 + wedge, color=INK, linewidth=0, transform=bar.ax.get_xaxis_transform()
     )
     width = left + LINES_WIDTH + right
-    heading = Heading(sheet, lettering, caption, max(width, scale_width(bar)))
-    above, below = heading.height + 2 * MARGIN, SCALE_HEIGHT + MARGIN
-    full_width = max(width, heading.width, scale_width(bar)) + 2 * MARGIN
-    sheet.set_size_inches(full_width, above + height + key_height + below)
-    heading.draw_at(MARGIN, MARGIN)
-    place_scale(bar, MARGIN, MARGIN)
-    set_position(axes, MARGIN + left, below + key_height, LINES_WIDTH, height)
+    frame = Frame(sheet, lettering, caption, bar, width)
+    full_width = frame.width + 2 * MARGIN
+    sheet.set_size_inches(full_width, frame.above + height + key_height + frame.below)
+    frame.draw()
+    set_position(axes, MARGIN + left, frame.below + key_height, LINES_WIDTH, height)
     axes.set_xlim(0, 1)
     axes.set_ylim(rows - 0.5, -1.5)
     if keys:
         sheet.legend(
-            handles=keys, loc="lower left", bbox_to_anchor=(MARGIN / full_width, below / sheet.get_figheight()),
+            handles=keys, loc="lower left", bbox_to_anchor=(MARGIN / full_width, frame.below / sheet.get_figheight()),
             ncols=6, fontsize=NOTE, frameon=False, borderpad=0,
         )  # fmt: skip
     return sheet

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.palette import BORDER, MUTED
-from regard.pictures.caption import MARGIN, Caption, Heading
+from regard.pictures.caption import MARGIN, Caption
 from regard.pictures.fonts import Lettering, visible_token
 from regard.pictures.heatmap import color_map, colored, draw_forms
 from regard.pictures.numbers import percent
 from regard.pictures.sheet import NOTE, TEXT, new_sheet
-from regard.pictures.weight_scale import draw_scale, scale_end, surround
+from regard.pictures.weight_scale import Frame, draw_scale, scale_end
 from regard.records import AttentionRecord, Axis, Document, bin_edges
 from regard.viewer.overview import record_findings, tile_source
 from regard.viewer.shown_head import POOLED_SIDE, Shown, text_number
@@ -85,7 +85,7 @@ def grid_picture(document: Document, language: str) -> Figure:
     hidden = any(record.visible is not None and not record.visible.all() for record in document.records)
     bar = draw_scale(sheet, parts, caption, title=say("grid_part", language), forms=["masked"] if hidden else [])
     bar.ax.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %".replace("-", "−"))
-    surround(sheet, Heading(sheet, Lettering(caption.texts()), caption, sheet.get_figwidth() - 2 * MARGIN), bar)
+    Frame(sheet, Lettering(caption.texts()), caption, bar, sheet.get_figwidth() - 2 * MARGIN).surround()
     return sheet
 
 
@@ -161,7 +161,7 @@ def long_picture(shown: Shown) -> Figure:
         sheet, drawn, caption, even=None if masked or record.signed else 1 / source.keys,
         forms=forms, beyond=float(np.nanmax(matrix)),
     )  # fmt: skip
-    surround(sheet, Heading(sheet, lettering, caption, sheet.get_figwidth() - 2 * MARGIN), bar)
+    Frame(sheet, lettering, caption, bar, sheet.get_figwidth() - 2 * MARGIN).surround()
     return sheet
 
 

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError
 from regard.pictures.caption import Caption
+from regard.pictures.fonts import visible_token
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
+from regard.viewer.clarity import letters
 from regard.viewer.opening import Opening, opening, sentence
 from regard.viewer.overview import carried_whole, tile_source
 from regard.viewer.whole_words import matrix_of, visible_pairs, whole_words, word_at
@@ -82,16 +84,27 @@ def shown_head(document: Document, view: str, layer: int | None, head: int | str
         first = opening(document, fitting, head) or Opening(fitting[0], None, None, None)
     record = records[first.record]
     text, shares = sentence(document, first, language, view)
+    joined = whole_words(record)
     caption = Caption(
-        _title(document, record, first.head, language), text, shares, "",
+        _title(document, record, first.head, language), text, shares, _notes(record, joined, language),
         cast(Literal["en", "zh"], language), even=_equal_shares(record, first),
     )  # fmt: skip
-    joined = whole_words(record)
     row, column = first.row, first.column
     if joined is not record:
         row = None if row is None else word_at(record.queries, row)
         column = None if column is None else word_at(record.keys, column)
     return Shown(joined, first.head, row, column, caption)
+
+
+def _notes(record: AttentionRecord, joined: AttentionRecord, language: str) -> str:
+    """Returns that pieces of words are joined, and which tokens are special, as the viewer's legend says it."""
+    special = np.flatnonzero(letters(joined.keys) < 0) if isinstance(joined.keys, TokenAxis) else ()
+    tokens = ", ".join([*dict.fromkeys(visible_token(joined.keys.labels[number], 12) for number in special)][:4])
+    notes = (
+        joined is not record and say("mergedWords", language),
+        tokens and say("specialNote", language, tokens=tokens),
+    )
+    return " · ".join(filter(None, notes))
 
 
 def _equal_shares(record: AttentionRecord, first: Opening) -> tuple[float | None, float | None] | None:

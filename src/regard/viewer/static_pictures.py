@@ -23,8 +23,8 @@ from regard.viewer.words import say
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_IMAGES = 12
-"""The most queries whose weights are drawn over the picture."""
+MOST_IMAGES, SHORT_TEXT = 12, 60
+"""The most queries whose weights are drawn over the picture, and words of a text that is as wide as a column."""
 
 
 def figure(
@@ -87,7 +87,8 @@ def _difference(shown: Shown) -> Figure:
     else:
         said = say("differenceSame", language, **names)
     caption = caption._replace(sentence=said, scale=say("differenceBar", language), even=(None, None))
-    caption = caption._replace(bars=say("differenceAsks", language, query=queries[row], **names))
+    sides = [say("differenceMoreIn", language, name=names[one]) for one in ("other", "one")]
+    caption = caption._replace(bars=(say("differenceAsks", language, query=queries[row], **names), *sides))
     return alignment(matrix, keys, queries, title=caption, maximum=None, marked=marked)
 
 
@@ -101,8 +102,9 @@ def _words(shown: Shown) -> Figure:
     matrix = shown.matrix()
     row = shown.row or 0
     return word_weights(
-        keys, matrix[row : row + 1], title=shown.caption, width=7.5, marked=row if queries == keys else None
-    )
+        keys, matrix[row : row + 1], title=shown.caption, width=4.5 if len(keys) <= SHORT_TEXT else 7.5,
+        marked=row if queries == keys else None,
+    )  # fmt: skip
 
 
 def _image(shown: Shown) -> Figure:
