@@ -211,3 +211,38 @@ def test_empty_sentences_are_drawn_as_such(shape):
     figure = alignment(np.zeros(shape), SOURCE[: shape[1]], TARGET[: shape[0]])
     assert [text.get_text() for text in figure.axes[0].texts] == ["no tokens"]
     figure.canvas.draw()
+
+
+@pytest.mark.parametrize("shape", [(14, 14), (7, 7), (5, 9), (1, 9), (4, 4), (60, 60)])
+def test_the_texts_of_a_sheet_stay_on_it_and_a_sentence_is_one_column(shape):
+    from matplotlib.text import Text
+
+    rows, columns = shape
+    keys = ["internationalization", *(f"word{number}" for number in range(1, columns))]
+    said = f"“x” → {' · '.join(f'{key} 0.12' for key in keys[:4])} · 9 more 0.40 \u2003 an equal share is 0.10 (1 of 9)"
+    caption = Caption("a model · layer 1", "“x” gives 40 % of its attention to “word1”.", said, "a note " * 12)
+    figure = alignment(weights(*shape), keys, ["Wort"] * rows, title=caption, marked=(0, 0))
+    figure.canvas.draw()
+    sheet = figure.bbox
+    for text in figure.findobj(Text):
+        box = text.get_window_extent()
+        assert not text.get_text() or not text.get_visible() or (sheet.x0 <= box.x0 and box.x1 <= sheet.x1 + 1)
+    assert max(shape) > 14 or figure.get_figwidth() <= 5
+    title, statements, notes = (
+        next(t for t in figure.texts if t.get_text().startswith(s)) for s in ("a mo", "“x” →", "a note")
+    )
+    assert len({text.get_window_extent().x0.round() for text in (title, statements, notes)}) == 1
+    assert statements.get_text().split("\n")[-1].endswith("an equal share is 0.10 (1 of 9)")
+
+
+def test_bars_of_a_difference_are_on_both_sides_and_those_of_an_even_share_stop_above_the_sum():
+    caption = Caption(bars=("where “x” asks", "more in a", "more in b"), even=(None, None))
+    values = np.array([[0.5, -0.3, 0.2, -0.1, 0.04, -0.34]])
+    bars = alignment(values, "abcdef", "x", title=caption, maximum=None, marked=(0, 0)).axes[1]
+    ends = [bar.get_x() + (bar.get_width() if bar.get_width() > 0 else 0) for bar in bars.patches]
+    zero = bars.patches[0].get_x()
+    assert [bar.get_width() > 0 for bar in bars.patches] == [True, False, False, True, False]
+    assert max(ends) > zero > min(bar.get_x() + bar.get_width() for bar in bars.patches)
+    assert {"+0.50", "−0.34", "more in a", "more in b"} <= {text.get_text() for text in bars.texts}
+    shares = alignment([[0.4, 0.3, 0.1, 0.1, 0.06, 0.04]], "abcdef", "x", marked=(0, 0)).axes[1]
+    assert max(shares.lines[0].get_ydata()) < shares.patches[-1].get_y()

@@ -152,7 +152,8 @@ def alignment(
     # A difference ends at its largest number, as in the viewer.
     scale = weight_scale(matrix, maximum, rounded=not title.bars)
     texts = [[title.number(value) for value in line] for line in matrix.tolist()]
-    cell = _cell_size(max(rows, columns, 1), bool(annotate), max(map(len, sum(texts, [])), default=0))
+    letters = max((len(text) for line in texts for text in line), default=0)
+    cell = _cell_size(max(rows, columns, 1), bool(annotate), letters)
     numbered = bool(matrix.size) and (annotate or (annotate is None and cell >= LEAST_NUMBERED_CELL))
     # A few rows of many columns stay high enough for their labels.
     high = max(cell, min(LABELLED_CELL, LARGEST_SIDE / max(rows, 1)))

@@ -220,8 +220,9 @@ def draw_row_bars(
     zero, side = (0.5 * full, 0.5 * full - BAR_NUMBER) if caption.bars else (0.0, full)
     title, *sides = caption.bars or (caption.say("looksAtTitle", query=visible(query, LONGEST_BAR)),)
     fit_width(write(-names, 0, title, fontweight="bold"), width)
-    for text, color, align, step in zip(sides, points(SIGN["light"])[2::12], ("right", "left"), (-0.05, 0.05)):
-        fit_width(write(zero + step, 1, text, fontsize=NOTE, color=color, ha=align), 0.5 * full)
+    for number, text in enumerate(sides):
+        color, align = points(SIGN["light"])[2 + 12 * number], ("right", "left")[number]
+        fit_width(write(zero + 0.1 * number - 0.05, 1, text, fontsize=NOTE, color=color, ha=align), 0.5 * full)
     first = line = 2.0 if sides else 1.1
     for number, ((_, ink, fill), label, weight, text) in enumerate(zip(bars, labels, weights, texts, strict=True)):
         # The others are a sum, which is not compared with the equal share.
@@ -238,8 +239,8 @@ def draw_row_bars(
     if even is not None:
         at, foot = side * even / most, first + len(named) - 0.35
         axes.plot([at, at], [first - 0.6, foot], color=INK, linewidth=0.7, dashes=(3, 2))
-        share, align = caption.say("evenMark", weight=short_weight(even)), "right" if 2 * at > side else "left"
-        write(at, foot + 0.45, share, fontsize=NOTE, color=MUTED, ha=align)
+        share = write(0, foot + 0.45, caption.say("evenMark", weight=short_weight(even)), fontsize=NOTE, color=MUTED)
+        share.set_x(min(at, width - names - text_extent(share)[0]))
         line = max(line, foot + 0.45)
     axes.set_xlim(-names, width - names)
     axes.set_ylim(line + 0.5, -0.5)

@@ -112,7 +112,7 @@ def word_weights(
     strongest = int(np.argmax(np.where(np.isfinite(matrix[0]), np.abs(matrix[0]), -1.0)))
     curved = is_text and marked not in (None, strongest)
     full_width, top = frame.width + 2 * MARGIN, frame.above + (CURVE if curved else 0.0)
-    height = top + (line + 1) * line_height + frame.below
+    height = top + (line + 1) * line_height - line_gap + frame.below
     figure.set_size_inches(full_width, height)
     frame.draw()
     axes.set_axis_off()
