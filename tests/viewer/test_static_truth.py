@@ -61,7 +61,7 @@ def test_titles_say_the_statistic_and_what_is_left_out(monkeypatch):
     for head, of_heads in (("mean", "mean of 2 heads"), (1, "head 1")):
         told = words(figure(Document("x", (wide,)), "long", 0, head))
         assert of_heads in told
-        assert "largest of its about 2.3 × 2.3 pairs" in told
+        assert "strongest of about 2.3 × 2.3 pairs" in told
     drawn = figure(Document("x", (wide,)), "long", 0, 1)
     _, maximum = wide.source.pooled(256, 256)
     np.testing.assert_allclose(np.ma.getdata(drawn.axes[0].images[0].get_array()), maximum[1], rtol=1e-5)
