@@ -48,7 +48,10 @@ const TITLE_STYLE_OF_RAMP = { size: 12, bold: true };
 const rampTitle = (legend) => legend.title ?? say("weightTitle");
 
 /** Where the colours of a ramp begin, and their length. */
-const rampPlace = (legend, width) => ({ x: 16 + textWidth(rampTitle(legend), TITLE_STYLE_OF_RAMP) + 12, length: clamp(width * 0.28, legend.scale === "share" ? 190 : 100, 240) });
+const rampPlace = (legend, width) => {
+  const x = 16 + textWidth(rampTitle(legend), TITLE_STYLE_OF_RAMP) + 12;
+  return { x, length: Math.min(clamp(width * 0.28, legend.scale === "share" ? 190 : 100, 240), Math.max(100, width - x - 16)) };
+};
 
 /** Where the colours of signs are, beside those of amounts: shorter on narrow screens. */
 const signsPlace = (legend, width) => {

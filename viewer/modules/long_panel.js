@@ -18,6 +18,9 @@ const [AROUND, AROUND_LINES] = [{ size: 16, height: 24, lineHeight: 28, least: 4
 
 const [PANEL_TITLE, PANEL_SMALL, PANEL_AROUND, PANEL_TEXT] = [{ size: 16 }, { size: 13 }, { size: 14 }, { size: 16, bold: true }];
 
+/** Pairs are bold, and findings, which are sentences, are not. */
+const styleOf = ({ around }) => ({ ...PANEL_TEXT, bold: Boolean(around) });
+
 /** The room that a panel takes from the width of a map; 0 where it stands below. */
 export const panelRoom = (width) => (width >= 860 ? LEAST_WIDTH_BESIDE + PANEL_GAP : 0);
 
@@ -115,7 +118,7 @@ export function panelParts(place, map, head, spot) {
     rows.push({ title, y });
     y += 26;
     for (const line of lines) {
-      const texts = wrapText(line.text, place.width - (line.distance ? textWidth(line.distance, PANEL_SMALL) + 12 : 0), PANEL_TEXT);
+      const texts = wrapText(line.text, place.width - (line.distance ? textWidth(line.distance, PANEL_SMALL) + 12 : 0), styleOf(line));
       const height = LIST_STEP * texts.length + (line.around ? AROUND_STEP : 0);
       rows.push({ ...line, texts, x: place.x, y, width: place.width, height });
       y += height;
@@ -141,7 +144,7 @@ export function drawPanel(app, pen, place, map, spot, parts, shares) {
     if (title) { pen.text(fitText(title, place.width, PANEL_TITLE), place.x, y + 8, { color: theme.text, ...PANEL_TITLE }); continue; }
     const chosen = active && active.row === item.row && active.column === item.column;
     if (chosen) pen.rect(x - 4, y, Math.min(width, Math.max(...texts.map((text) => textWidth(text, PANEL_TEXT)), around ? widthOfRuns(around) : 0) + 8), height, { fill: theme.highlight, radius: 3 });
-    texts.forEach((text, line) => pen.text(text, x, y + LIST_STEP * (line + 0.5), { color: theme.text, ...PANEL_TEXT }));
+    texts.forEach((text, line) => pen.text(text, x, y + LIST_STEP * (line + 0.5), { color: theme.text, ...styleOf({ around }) }));
     const foot = y + LIST_STEP * texts.length;
     if (distance) pen.text(distance, x + textWidth(texts.at(-1), PANEL_TEXT) + 12, foot - LIST_STEP / 2, { color: theme.muted, ...PANEL_SMALL });
     let start = x;

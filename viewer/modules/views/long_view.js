@@ -282,7 +282,8 @@ export class LongView extends RecordView {
       }
     });
     const title = { color: app.theme.muted, size: 11 };
-    pen.text(`${say("axisKey")} \u00b7 ${map.inUnits(say("long_received"))}`, win.x + left, win.y + 12, title);
+    const named = `${say("axisKey")} \u00b7 ${map.inUnits(say("long_received"))}`;
+    pen.text(named, win.x + Math.max(4, Math.min(left, win.width - textWidth(named, title) - 8)), win.y + 12, title);
     if (!record.signed) pen.text(legendNumber(Number(most.toPrecision(2))), win.x + left - 9, base - high + 5, { ...title, align: "end" });
   }
 
