@@ -143,9 +143,12 @@ def test_a_mean_of_heads_says_so_and_a_chosen_head_stays(show):
 def test_long_records_open_on_the_first_finding_behind_whole_ones():
     planted = documents.planted().document
     found = opening(planted)
-    spike = documents.planted().payload()["records"][0]["overview"]["findings"]["spikes"][0]
+    planted_payload = documents.planted().payload()
+    spike = planted_payload["records"][0]["overview"]["findings"]["spikes"][0]
     assert found == Opening(0, spike["head"], spike["query"], spike["key"])
-    assert sentence(planted, found) == ("", "")
+    said = planted_payload["records"][0]["overview"]["says"]
+    for language in ("en", "zh"):
+        assert sentence(planted, found, language) == tuple(said[language][found.head]) != ("", "")
     assert opened(planted.records[0], spread(WORDS))[0] == 1
 
 

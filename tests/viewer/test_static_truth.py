@@ -61,10 +61,7 @@ def test_titles_say_the_statistic_and_what_is_left_out(monkeypatch):
     for head, of_heads in (("mean", "mean of 2 heads"), (1, "head 1")):
         told = words(figure(Document("x", (wide,)), "long", 0, head))
         assert of_heads in told
-        assert "strongest of about 2.3 × 2.3 pairs" in told
-    drawn = figure(Document("x", (wide,)), "long", 0, 1)
-    _, maximum = wide.source.pooled(256, 256)
-    np.testing.assert_allclose(np.ma.getdata(drawn.axes[0].images[0].get_array()), maximum[1], rtol=1e-5)
+        assert "attention of about 5 tokens to 5 tokens" in told
     assert "a point is the largest of about 6.2 × 6.2 pairs" in words(figure(Document("x", (wide,)), "grid"))
     assert "a point is one weight" in words(figure(Document("x", (every.records[0],)), "grid"))
     monkeypatch.setattr(static_pictures, "MOST_IMAGES", 2)
@@ -74,15 +71,27 @@ def test_titles_say_the_statistic_and_what_is_left_out(monkeypatch):
     assert "from 0.01 on" in words(figure(every, "lines"))
 
 
-def test_most_of_a_long_map_is_told_apart_however_large_a_few_weights_are():
-    weights = np.tril(np.ones((600, 600))) / np.arange(1, 601)[:, None]
+def test_a_long_picture_has_the_shares_the_scale_and_the_words_of_the_viewer():
+    rng = np.random.default_rng(0)
+    weights = np.tril(rng.random((2, 600, 600)) ** 4)
+    weights /= weights.sum(-1, keepdims=True)
     axis = TokenAxis(tuple("x" * 600))
-    record = AttentionRecord("x", 0, "causal", axis, axis, None, source=DenseTiles(weights[None]))
-    drawn = figure(Document("x", (record,)), "long")
+    record = AttentionRecord("x", 0, "causal", axis, axis, None, source=DenseTiles(weights.astype(np.float32)))
+    view = View(record, layer=0, head=1)
+    drawn = view.figure()
     image = drawn.axes[0].images[0]
-    shades = image.norm(np.ma.getdata(image.get_array())[128, :100])
-    assert np.median(np.ma.getdata(shades)) > 0.2
-    assert "≥ 0.02" in words(drawn)
+    shares = np.ma.getdata(image.get_array())
+    edges = np.append((np.arange(0, 512, 4) * 600 + 511) // 512, 600)  # bins of the payload, four in each point
+    for row, column in ((100, 3), (127, 0), (60, 60), (5, 5)):
+        block = weights[1, edges[row] : edges[row + 1], edges[column] : edges[column + 1]]
+        assert shares[row, column] == pytest.approx(block.sum() / len(block), rel=1e-5)
+        shade = max(0.0, 1 + np.log10(shares[row, column]) / 3)
+        assert float(image.norm(shares[row, column])) == pytest.approx(shade, abs=1e-6)
+    assert np.isneginf(shares[3, 5:]).all()
+    marks = str.maketrans({"\u2068": "", "\u2069": "", "\xa0": " "})
+    told, says = words(drawn).translate(marks), view.payload()["records"][0]["overview"]["says"]["en"][1]
+    for text in ("the future: hidden", "share of attention", "≤ 0.1 %", "100 %", *says):
+        assert text.translate(marks) in told
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +138,7 @@ def test_layer_head_and_the_mean_are_chosen_where_they_are_asked_for(several):
 def test_words_of_pictures_are_those_of_the_viewer():
     table = viewer_words()
     shared = {name: pair for name, pair in WORDS.items() if name in table}
-    assert len(shared) >= 9
+    assert len(shared) >= 8
     assert shared == {name: table[name] for name in shared}
 
 
@@ -141,6 +150,11 @@ def test_a_difference_names_both_heads_and_marks_where_they_differ_most(several)
     assert "difference of weights" in told
     cells = np.ma.getdata(drawn.axes[0].images[0].get_array())
     np.testing.assert_allclose(cells, np.subtract(*several.records[1].weights[::-1].astype(float)), atol=1e-6)
+
+
+def tick_number(text):
+    part = float(text.replace("−", "-").removeprefix("≤ ").removesuffix("\xa0%"))
+    return part / 100 if text.endswith("%") else part
 
 
 @pytest.mark.parametrize(
@@ -172,10 +186,10 @@ def test_every_tick_of_a_colour_bar_stands_at_its_colour(name):
         low, high = bar.ax.get_xlim() if flat else bar.ax.get_ylim()
         ticks = bar.ax.get_xticklabels() if flat else bar.ax.get_yticklabels()
         labels = [(label.get_text().removeprefix("≥ "), label.get_position()[not flat]) for label in ticks]
-        shown = [(float(text.replace("−", "-")), place) for text, place in labels if text and low <= place <= high]
+        shown = [(tick_number(text), place) for text, place in labels if text and low <= place <= high]
         assert len(shown) >= 2
         for value, place in shown:
-            # A bar of a root is no line of its numbers.
+            # A bar of logarithms is no line of its numbers.
             along = (bar.ax.transData - bar.ax.transAxes).transform((place, 0.5) if flat else (0.5, place))
             at = along[0 if flat else 1]
             assert np.abs(np.subtract(bar.mappable.to_rgba(value), bar.cmap(at))).max() < 0.03

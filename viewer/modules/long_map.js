@@ -113,19 +113,6 @@ export class LongMap {
     return head !== null ? all[head] ?? [] : all.flat().sort((a, b) => b.weight - a.weight).slice(0, MOST_PEAKS);
   }
 
-  /** The largest multiple of the equal share that any weight of a head, or of all, is. */
-  largestTimes(head) {
-    const all = this.peaks.map((one) => one.times);
-    return head !== null ? all[head] ?? 0 : Math.max(0, ...all);
-  }
-
-  /** The mean over heads where none is chosen of their attention within some distances: {count, share}[]; empty where there is no distance. */
-  nearness(head) {
-    const { near, within } = this.record.entry.overview;
-    if (!near?.length) return [];
-    return within.map((count, place) => ({ count, share: head === null ? near.reduce((sum, one) => sum + one[place], 0) / near.length : near[head][place] }));
-  }
-
   /** The fixed far distances at which a head looks, or the mean of all, the strongest first. */
   stripes(head) {
     return this.record.entry.overview.stripes?.at(head ?? -1) ?? [];

@@ -30,7 +30,6 @@ WORDS = {
     "zero": ("zero", "零"),
     "masked": ("masked", "被掩蔽"),
     "brightness": ("brightness: attention weight", "亮度：注意力权重"),
-    "scale_root": ("square-root scale", "平方根色阶"),
     "blankNote": ("no number: below 0.005", "无数字：小于 0.005"),
     "differenceBlank": ("no number: between −0.05 and 0.05", "无数字：在 −0.05 与 0.05 之间"),
     "uniform": ("nearly uniform: all weights are near 1/{count}", "接近均匀：所有权重都接近 1/{count}"),

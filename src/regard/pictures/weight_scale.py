@@ -132,7 +132,6 @@ def draw_scale(
     even: float | None = None,
     forms: Sequence[str] = (),
     title: str = "",
-    beyond: float = 0.0,
 ) -> Colorbar:
     """Draws the bar below a picture: its title at the left, the equal share marked, and the forms that are no amounts.
 
@@ -140,7 +139,6 @@ def draw_scale(
         even: the equal share; None if it is not one number.
         forms: of ``"zero"``, ``"masked"`` and ``"NaN"``, those that occur.
         title: "": that of the caption.
-        beyond: the largest weight that is drawn, which may have the last colour of a scale that ends below it.
     """
     from matplotlib.patches import Patch
 
@@ -149,12 +147,7 @@ def draw_scale(
     low, high = colors.norm.vmin, colors.norm.vmax
     bar.set_ticks([low, (low + high) / 2, high])
     title = title or caption.scale or caption.say("weightTitle")
-    if getattr(colors.norm, "gamma", 1) == 0.5:
-        bar.set_ticks([low, high / 4, high])
-        title = f"{title}\n{caption.say('scale_root')}"
-    axes.xaxis.set_major_formatter(
-        lambda value, _: f"{'≥ ' if value == high < beyond else '+' if low < 0 < value else ''}{short_number(value)}"
-    )
+    axes.xaxis.set_major_formatter(lambda value, _: f"{'+' if low < 0 < value else ''}{short_number(value)}")
     axes.tick_params(length=0, pad=2, labelcolor=MUTED)
     for label, align in zip(axes.get_xticklabels(), ("left", "center", "right"), strict=True):
         label.set_horizontalalignment(align)

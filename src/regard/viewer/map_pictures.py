@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.palette import BORDER, MUTED
+from regard.palette import BORDER, MUTED, PAPER
 from regard.pictures.caption import MARGIN, Caption
-from regard.pictures.fonts import Lettering, visible_token
+from regard.pictures.fonts import Lettering
 from regard.pictures.heatmap import color_map, colored, draw_forms
-from regard.pictures.numbers import percent
+from regard.pictures.numbers import percent, short_number
 from regard.pictures.sheet import NOTE, TEXT, new_sheet
 from regard.pictures.weight_scale import Frame, draw_scale, scale_end
-from regard.records import AttentionRecord, Axis, Document, bin_edges
-from regard.viewer.overview import record_findings, tile_source
-from regard.viewer.shown_head import POOLED_SIDE, Shown, text_number
+from regard.records import AttentionRecord, Document, bin_edges
+from regard.viewer.long_sentence import in_units
+from regard.viewer.overview import FINEST_SIDE, tile_source
+from regard.viewer.shown_head import Shown, text_number
 from regard.viewer.words import say
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 THUMBNAIL_SIDE = 96
 """The most points of a side of a small map."""
 
-MOST_TOLD_APART = 0.98
-"""The share of the bins of a long map whose weights are within its scale: a few large ones would leave it pale."""
+MOST_BLOCKS, LEAST_SHARE = 160, 0.001
+"""The most points of a side of a long map, and the share with the first colour of its scale, as in the viewer."""
 
 LEAST_COLUMNS = 5
 """The fewest columns of a picture of layers × heads, so that its title has room even with few heads."""
@@ -56,7 +57,14 @@ def grid_picture(document: Document, language: str) -> Figure:
         _, maximum = source.pooled(min(source.queries, THUMBNAIL_SIDE), min(source.keys, THUMBNAIL_SIDE))
         for one in range(record.heads):
             axes = sheet.add_subplot(grid[row, one])
-            _image_of(axes, maximum[one], record, one)
+            shown = maximum[one]
+            if record.visible is not None:
+                edges = [
+                    bin_edges(len(axis), side)
+                    for axis, side in zip((record.queries, record.keys), shown.shape, strict=True)
+                ]
+                shown = np.where(_hidden_blocks(record, one, *edges), -np.inf, shown)
+            _image_of(axes, shown, record)
             axes.set_xticks([])
             axes.set_yticks([])
             axes.spines[:].set_color(BORDER)
@@ -99,11 +107,10 @@ def _colors(signed: bool) -> str:
     return "sign" if signed else "amount"
 
 
-def _image_of(axes: Axes, matrix: NDArray[Any], record: AttentionRecord, head: int | None) -> Any:
-    """Draws a pooled map, hatched where no pair is visible; its scale ends as `scale_end` says."""
+def _image_of(axes: Axes, matrix: NDArray[Any], record: AttentionRecord) -> Any:
+    """Draws a pooled map, hatched where it is −inf; its scale ends as `scale_end` says."""
     extent = (0, len(record.keys), len(record.queries), 0)
-    hidden = _hidden_bins(record, head, *matrix.shape)
-    draw_forms(axes, np.where(hidden, -np.inf, matrix), (0, len(record.keys), 0, len(record.queries)))
+    draw_forms(axes, matrix, (0, len(record.keys), 0, len(record.queries)))
     largest = float(np.abs(matrix[np.isfinite(matrix)]).max(initial=0.0))
     high = scale_end(largest, 0 if record.signed else len(record.keys))
     return axes.imshow(
@@ -117,36 +124,44 @@ def _image_of(axes: Axes, matrix: NDArray[Any], record: AttentionRecord, head: i
     )
 
 
-def _hidden_bins(record: AttentionRecord, head: int | None, rows: int, columns: int) -> NDArray[np.bool_]:
-    """Returns the bins of a pooled map of which no pair is visible."""
-    visible = record.visible
-    if visible is None:
-        return np.zeros((rows, columns), np.bool_)
-    if visible.ndim == 3:
-        visible = visible.any(axis=0) if head is None else visible[min(head, len(visible) - 1)]
-    edges = [bin_edges(length, count)[:-1] for length, count in zip(visible.shape, (rows, columns), strict=True)]
-    return ~np.logical_or.reduceat(np.logical_or.reduceat(visible, edges[0], axis=0), edges[1], axis=1)
-
-
 def long_picture(shown: Shown) -> Figure:
-    """Draws the largest weight of each bin of a head, with a scale on which most of the map is told apart."""
-    from matplotlib.colors import PowerNorm
+    """Draws of each block of a head's pairs the part of its queries' attention that its keys get, as the viewer does.
+
+    Where numbers have signs, it is their mean.
+    """
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import NullLocator
 
     record, head, _, _, caption = shown
-    source = tile_source(record)
-    _, maximum = source.pooled(min(POOLED_SIDE, source.queries), min(POOLED_SIDE, source.keys))
-    matrix = maximum.mean(axis=0) if head is None else maximum[head]
-    down, across = _bin_size(record, POOLED_SIDE)
-    note = say("long_largest", caption.language, down=f"{down:g}", across=f"{across:g}")
-    caption = caption._replace(sentence=caption.sentence or _finding(shown), note=note)
-    lettering = Lettering(caption.texts())
+    source, language = tile_source(record), caption.language
+    lengths = source.queries, source.keys
+    bins = [min(FINEST_SIDE, length) for length in lengths]
+    step = -(-max(bins) // MOST_BLOCKS)
+    fine = [bin_edges(length, count) for length, count in zip(lengths, bins, strict=True)]
+    edges = [np.append(side[:-1:step], side[-1]) for side in fine]
+    mean = source.pooled(*bins)[0]
+    sums = (mean.mean(axis=0) if head is None else mean[head]).astype(np.float64) * np.outer(*map(np.diff, fine))
+    starts = [np.arange(0, count, step) for count in bins]
+    sums = np.add.reduceat(np.add.reduceat(sums, starts[0], axis=0), starts[1], axis=1)
+    matrix = sums / np.diff(edges[0])[:, None] / (np.diff(edges[1]) if record.signed else 1)
+    across, down = (
+        f"{round(step * length / count):,}" for length, count in zip(lengths[::-1], bins[::-1], strict=True)
+    )
+    scale = {} if record.signed else {"scale": say("long_share", language)}
+    note = say("long_mean" if record.signed else "long_share_of", language, down=down, across=across)
+    caption = caption._replace(note=in_units(record, note, language), **scale)
+    lettering = Lettering(caption.texts(say("long_future", language)))
     sheet = new_sheet(5.6, 5.4, layout="constrained")
     axes = sheet.subplots()
-    drawn = _image_of(axes, matrix, record, head)
+    hidden = _hidden_blocks(record, head, *edges)
+    drawn = _image_of(axes, np.where(hidden, -np.inf, matrix), record)
     if not record.signed:
-        sizes = matrix[np.isfinite(matrix) & (matrix > 0)]
-        most = float(np.quantile(sizes, MOST_TOLD_APART)) if sizes.size else 0.0
-        drawn.set_norm(PowerNorm(0.5, 0.0, scale_end(most, source.keys)))
+        drawn.set_norm(LogNorm(LEAST_SHARE, 1, clip=True))
+    if record.kind == "causal" and hidden.any():
+        frame = {"boxstyle": "round,pad=0.5", "facecolor": PAPER, "edgecolor": "none"}
+        style = {"ha": "center", "va": "center", "fontsize": TEXT, "color": MUTED, "bbox": frame}
+        note = axes.text(0.72, 0.78, "", transform=axes.transAxes, **style)
+        lettering.letter(note, say("long_future", language))
     for axis, name in ((axes.yaxis, "axisQuery"), (axes.xaxis, "axisKey")):
         axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         lettering.letter(axis.get_label(), caption.say(name)).set(fontsize=TEXT, color=MUTED)
@@ -154,42 +169,27 @@ def long_picture(shown: Shown) -> Figure:
     axes.xaxis.set_label_position("top")
     axes.tick_params(labelsize=NOTE, labelcolor=MUTED, color=BORDER)
     axes.spines[:].set_color(BORDER)
-    forms = ["masked"] if record.visible is not None and not record.visible.all() else []
-    masked = record.kind == "causal" or bool(forms)
-    forms += ["zero"] if bool((matrix == 0)[~_hidden_bins(record, head, *matrix.shape)].any()) else []
-    bar = draw_scale(
-        sheet, drawn, caption, even=None if masked or record.signed else 1 / source.keys,
-        forms=forms, beyond=float(np.nanmax(matrix)),
-    )  # fmt: skip
+    forms = ["masked"] if hidden.any() else []
+    forms += ["zero"] if bool((matrix == 0)[~hidden].any()) else []
+    bar = draw_scale(sheet, drawn, caption, forms=forms)
+    if not record.signed:
+        bar.set_ticks([LEAST_SHARE, 0.01, 0.1, 1])
+        bar.ax.xaxis.set_minor_locator(NullLocator())
+        texts = [f"≤ {short_number(100 * LEAST_SHARE)}\xa0%", *(percent(part, language) for part in (0.01, 0.1, 1))]
+        for label, align in zip(bar.ax.set_xticklabels(texts), ("left", "center", "center", "right"), strict=True):
+            label.set_horizontalalignment(align)
     Frame(sheet, lettering, caption, bar, sheet.get_figwidth() - 2 * MARGIN).surround()
     return sheet
 
 
-def _finding(shown: Shown) -> str:
-    """Returns what was found in a long record: of the shown head a single large weight, a diagonal or a sink."""
-    record, head, _, _, caption = shown
-    findings, language = record_findings(record), caption.language
-
-    def names(position: int, axis: Axis) -> dict[str, str]:
-        return {"text": f"“{visible_token(axis.labels[position], 16)}”", "number": f"{position:,}"}
-
-    number = record.numbers_of_heads[head or 0]
-    for one in findings["spikes"]:
-        if one["head"] == head:
-            query, key = names(one["query"], record.queries), names(one["key"], record.keys)
-            return say(
-                "found_spike", language, head=number, query=query["text"], row=query["number"],
-                key=key["text"], column=key["number"], weight=percent(one["weight"], language),
-            )  # fmt: skip
-    for one in findings["diagonals"]:
-        if one["head"] == head:
-            named = {0: "found_own", -1: "found_previous", 1: "found_next"}
-            name = named.get(one["offset"], "found_back" if one["offset"] < 0 else "found_ahead")
-            share = percent(one["share"], language)
-            return say(name, language, head=number, distance=f"{abs(one['offset']):,}", share=share)
-    for one in findings["sinks"]:
-        if one["head"] == head:
-            key = names(one["key"], record.keys)
-            share = percent(one["share"], language)
-            return say("found_sink", language, head=number, key=key["text"], number=key["number"], share=share)
-    return say("long_nothing", language)
+def _hidden_blocks(
+    record: AttentionRecord, head: int | None, rows: NDArray[np.int64], columns: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Returns the blocks of which no pair is visible."""
+    if record.visible is None:
+        last = rows[1:, None] - 1 + len(record.keys) - len(record.queries)
+        return (columns[None, :-1] > last) & (record.kind == "causal")
+    visible = record.visible
+    if visible.ndim == 3:
+        visible = visible.any(axis=0) if head is None else visible[min(head, len(visible) - 1)]
+    return ~np.logical_or.reduceat(np.logical_or.reduceat(visible, rows[:-1], axis=0), columns[:-1], axis=1)

@@ -16,6 +16,7 @@ from regard.pictures.numbers import percent, short_number, short_weight, short_w
 from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, TokenAxis
 from regard.records.axis import special_by_name
 from regard.viewer.clarity import NOT_FOUND, found_openings, head_openings, letters
+from regard.viewer.long_sentence import long_sentence
 from regard.viewer.overview import carried_whole, record_findings
 from regard.viewer.whole_words import matrix_of, visible_pairs, whole_words, word_at, word_starts
 from regard.viewer.words import say, words
@@ -116,7 +117,7 @@ def sentence(document: Document, opening: Opening, language: str = "en", view: s
             where the weights of the query stand beside, and else names the strongest keys of the query.
 
     Returns:
-        both texts; empty where the opening has no pair, or the weights are not stored.
+        both texts; empty where the opening has no pair of a record that is carried whole.
 
     Example:
         >>> from regard import View
@@ -127,6 +128,8 @@ def sentence(document: Document, opening: Opening, language: str = "en", view: s
         '“le” gives 90\\xa0% of its attention to “le”.'
     """
     record = document.records[opening.record]
+    if opening.record not in carried_whole(document.records):
+        return long_sentence(record, record_findings(record), opening.head, language)
     if opening.row is None or opening.column is None or record.weights is None:
         return "", ""
     row = _Row(record, opening, language, view)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from regard.errors import ShapeError
 from regard.records import AttentionRecord, DenseTiles, TileSource, bin_edges
 from regard.viewer.encoding import packed_codes, packed_numbers
-from regard.viewer.patterns import NEAR, Chance, diagonals, nearness, peaks, sinks, spikes, stripes
+from regard.viewer.long_sentence import long_sentence
+from regard.viewer.patterns import Chance, diagonals, nearness, peaks, sinks, spikes, stripes
+from regard.viewer.words import LANGUAGES
 
 MOST_CELLS = 2**22
 """The most weights of one record that are carried whole; a larger record is carried as an overview."""
@@ -29,6 +32,9 @@ TILE_SIDE = 64
 """The queries and keys of one exact tile."""
 
 MOST_TILES = 48
+
+FOUND: WeakKeyDictionary[AttentionRecord, dict[str, Any]] = WeakKeyDictionary()
+"""What `record_findings` has found, as long as the record is used."""
 
 MOST_BINS = 2**25
 """The most bins of all maps that are computed at once, unless the budget is large."""
@@ -93,9 +99,9 @@ def _overview(
     record: AttentionRecord, chance: Chance, maximum: NDArray[np.float32], maps: dict[str, Any], budget_bytes: int
 ) -> dict[str, Any]:
     """Returns the maps of a record with its findings and exact tiles."""
-    source, findings = tile_source(record), _findings(record, chance, maximum)
+    source, found = tile_source(record), _found(record, chance, maximum)
+    findings = {name: found[name] for name in ("sinks", "diagonals", "spikes")}
     rows, columns = maximum.shape[1:]
-    shift = source.keys - source.queries if record.kind == "causal" else 0
     even = np.maximum.reduceat(chance.of_queries, bin_edges(source.queries, rows)[:-1], axis=1)
     return {
         "even": [[float(f"{share:.4g}") for share in head] for head in even] if record.visible is not None else None,
@@ -106,27 +112,37 @@ def _overview(
         **maps,
         "findings": findings,
         "largest": float(np.abs(np.nan_to_num(maximum)).max(initial=0.0)),
-        "peaks": [] if record.signed else peaks(source, maximum, chance, shift),
-        "within": list(NEAR),
-        "near": [] if record.signed or record.kind == "cross" else nearness(source, chance, shift),
-        "stripes": [] if record.signed or record.kind == "cross" else stripes(source, shift),
+        "peaks": found["peaks"],
+        "says": {
+            language: [list(long_sentence(record, found, head, language)) for head in (*range(record.heads), None)]
+            for language in LANGUAGES
+        },
+        "stripes": found["stripes"],
         "tiles": _tiles(record, findings, budget_bytes),
     }
 
 
 def record_findings(record: AttentionRecord) -> dict[str, Any]:
-    """Returns what is found in a record that is not carried whole: ``sinks``, ``diagonals`` and ``spikes``."""
-    source = tile_source(record)
-    return _findings(record, Chance(record), _pooled(source, *_first_sides(source, source.heads, 0))[1])
+    """Returns what is found in a record that is not carried whole, once: ``sinks``, ``diagonals``, ``spikes``, and of
+    each head its ``peaks``, ``stripes`` and how much attention is ``near``."""
+    if record not in FOUND:
+        source = tile_source(record)
+        maximum = _pooled(source, *_first_sides(source, source.heads, 0))[1]
+        FOUND[record] = _found(record, Chance(record), maximum)
+    return FOUND[record]
 
 
-def _findings(record: AttentionRecord, chance: Chance, maximum: NDArray[np.float32]) -> dict[str, Any]:
+def _found(record: AttentionRecord, chance: Chance, maximum: NDArray[np.float32]) -> dict[str, Any]:
     source = tile_source(record)
-    findings: dict[str, Any] = {"sinks": [], "diagonals": [], "spikes": []}
+    found: dict[str, Any] = {"sinks": [], "diagonals": [], "spikes": [], "peaks": [], "near": [], "stripes": []}
     if not record.signed:  # shares of a row that has any sum say nothing
-        findings |= {"sinks": sinks(source, chance), "diagonals": diagonals(source, maximum, chance)}
-        findings["spikes"] = spikes(source, maximum, chance, findings)
-    return findings
+        shift = source.keys - source.queries if record.kind == "causal" else 0
+        found |= {"sinks": sinks(source, chance), "diagonals": diagonals(source, maximum, chance)}
+        found["spikes"] = spikes(source, maximum, chance, found)
+        found["peaks"] = peaks(source, maximum, chance, shift)
+        if record.kind != "cross":
+            found |= {"near": nearness(source, chance, shift), "stripes": stripes(source, shift)}
+    return found
 
 
 def _pooled(source: TileSource, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -84,10 +84,10 @@ def shown_head(document: Document, view: str, layer: int | None, head: int | str
         first = opening(document, fitting, head) or Opening(fitting[0], None, None, None)
     record = records[first.record]
     text, shares = sentence(document, first, language, view)
-    joined = whole_words(record)
+    joined = record if view == "long" else whole_words(record)
     caption = Caption(
         _title(document, record, first.head, language), text, shares, _notes(record, joined, language),
-        cast(Literal["en", "zh"], language), even=_equal_shares(record, first),
+        cast(Literal["en", "zh"], language), even=(None, None) if view == "long" else _equal_shares(record, first),
     )  # fmt: skip
     row, column = first.row, first.column
     if joined is not record:
