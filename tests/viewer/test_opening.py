@@ -1,6 +1,7 @@
 """What a document opens on: the head, the pair of words and the sentence, in Python and in the browser."""
 
 import importlib.util
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,3 +185,23 @@ def test_the_walk_opens_on_the_clearest_pair_of_its_head(show):
     cell = shown.page.locator(".sentence").text_content()
     for name in (axis.tokens[found.row], axis.tokens[found.column]):
         assert f"“⁨{name}⁩”" in cell
+
+
+def said_in(texts):
+    marks = str.maketrans({"\u2068": "", "\u2069": "", "\xa0": " ", "\n": " "})
+    return " ".join(" ".join(texts).translate(marks).split())
+
+
+def test_a_saved_picture_a_figure_and_the_export_of_the_menu_say_the_same(show, tmp_path):
+    view = View(Document("a model", tuple(documents.everything().records[:1])))
+    found = opening(view.document)
+    drawn, text = view.figure(), ET.parse(view.save(tmp_path / "a.svg"))
+    pictures = [
+        [one.get_text() for one in drawn.texts],
+        [one.text or "" for one in text.iter("{http://www.w3.org/2000/svg}text")],
+        [show(view).words],
+    ]
+    wanted = said_in(sentence(view.document, found))
+    assert all(wanted in said_in(texts) for texts in pictures), (wanted, pictures)
+    mark = next(one for one in drawn.axes[0].patches if one.get_label() == "cell")
+    assert (found.row, found.column) == tuple(round(edge + 0.5) for edge in mark.get_xy()[::-1])
