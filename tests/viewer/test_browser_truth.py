@@ -248,8 +248,8 @@ def test_the_table_of_a_row_has_its_largest_weights_and_adds_up(show, numbers):
         assert f"w{column}" in listed
         assert {f"w{k}" for k in np.argsort(-weights[row])[:6]} <= set(listed)
         assert sum(listed.values()) + numbers(rest[-1])[0] == pytest.approx(1, abs=1e-3)
-        exponentials = [numbers(line[2])[0] for line in lines[1:-1]]
-        assert sum(exponentials) == pytest.approx(numbers(whole[2])[0], abs=1e-3)
+        *exponentials, total = (float(line[2].strip("≈\u2009").replace("−", "-")) for line in lines[1:])
+        assert sum(exponentials) == pytest.approx(total, rel=1e-3)
 
 
 def blind(heads=2):
