@@ -73,8 +73,11 @@ export function luminance(channels) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-/** Black or white, whichever is read better on a colour: they have the same contrast at a luminance of 0.179. */
-export const inkOn = (color) => (luminance(channelsOf(color)) > 0.179 ? "#000000" : "#ffffff");
+/** Black or white, whichever is read better on a colour: they have the same contrast at a luminance of 0.179; on red, white is read better up to a lighter one. */
+export function inkOn(color) {
+  const channels = channelsOf(color);
+  return luminance(channels) > (channels[0] > 2 * channels[2] ? 0.27 : 0.179) ? "#000000" : "#ffffff";
+}
 
 const inks = new Map();
 

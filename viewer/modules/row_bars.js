@@ -10,7 +10,7 @@ import { shortText } from "./text.js";
 const BAR_STEP = 26;
 
 /** The room that the bars of a row need beside a map, in pixels. */
-export const BARS_ROOM = { width: 300, gap: 24, height: (NAMED + 3) * BAR_STEP };
+export const BARS_ROOM = { width: 300, most: 480, gap: 24, height: (NAMED + 3) * BAR_STEP };
 
 /** The type of the title and of the lines of bars. */
 const [BARS_TITLE, BARS_TEXT] = [{ size: 16, bold: true }, { size: 13 }];
@@ -55,19 +55,19 @@ export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.widt
 }
 
 /** How much more each head gives to the keys that differ most: a bar on the side of the head that gives more, from zero in the middle. */
-export function drawDifferenceBars(app, pen, table, row, { one, other }, { x, y }) {
+export function drawDifferenceBars(app, pen, table, row, { one, other }, { x, y, width = BARS_ROOM.width }) {
   const { theme } = app;
   const order = byWeight(table, row).filter((column) => table.value(row, column) !== 0).slice(0, NAMED);
   if (!order.length) return;
-  pen.text(fitText(say("differenceAsks", { query: queryOf(table, row), one, other }), BARS_ROOM.width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
+  pen.text(fitText(say("differenceAsks", { query: queryOf(table, row), one, other }), width, BARS_TITLE), x, y, { color: theme.text, ...BARS_TITLE });
   const lines = order.map((column) => ({ text: shortText(table.columnText(column)), value: table.value(row, column), fill: divergingColor(table.shade(row, column, app.state.scale), theme) }));
   const [name, number] = [84, 44];
-  const side = (BARS_ROOM.width - name - 2 * number) / 2;
+  const side = (width - name - 2 * number) / 2;
   const middle = x + name + number + side;
   const most = Math.max(...lines.map(({ value }) => Math.abs(value)));
   const small = { size: 11 };
   for (const [head, align, sign] of /** @type {[string, "start"|"end", number][]} */ ([[other, "end", -1], [one, "start", 1]])) {
-    pen.text(fitText(say("differenceMoreIn", { name: head }), BARS_ROOM.width / 2 - 4, small), middle + 5 * sign, y + 1.1 * BAR_STEP,
+    pen.text(fitText(say("differenceMoreIn", { name: head }), width / 2 - 4, small), middle + 5 * sign, y + 1.1 * BAR_STEP,
       { color: divergingColor(0.8 * sign, theme), ...small, align });
   }
   lines.forEach(({ text, value, fill }, line) => {

@@ -60,7 +60,7 @@ button:hover:enabled { border-color: var(--muted); }
 .main { display: flex; flex: 1 1 auto; min-width: 0; min-height: 0; flex-direction: column; }
 .textlist { display: flex; flex: none; gap: 4px; overflow: auto; padding: 4px 16px; overscroll-behavior: contain; scrollbar-width: thin; }
 .textlist[hidden] { display: none; }
-.textlist [role="option"] { flex: none; display: flex; flex-wrap: wrap; gap: 0 8px; max-width: 208px; padding: 4px 8px; border: 1px solid transparent; border-radius: 6px;
+.textlist [role="option"] { flex: none; display: grid; grid-template-columns: auto 1fr; gap: 0 8px; max-width: 208px; padding: 4px 8px; border: 1px solid transparent; border-radius: 6px;
   color: var(--muted); line-height: 18px; cursor: pointer; }
 .textlist bdi { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 1; overflow: hidden; overflow-wrap: anywhere; }
 .textlist b { color: var(--text); font-weight: 650; }
@@ -73,7 +73,7 @@ button:hover:enabled { border-color: var(--muted); }
 .listed .textlist::before { content: attr(aria-label); padding: 0 8px; font-weight: 650; }
 .listed .textlist bdi { flex: 1 1 0; }
 .textlist:not(.listed *) bdi { max-width: 168px; }
-.textlist .result { flex: 1 0 100%; padding-left: 16px; color: var(--text); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.textlist .result { grid-column: 2; color: var(--text); overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .textlist .result:empty { display: none; }
 .listed .textlist bdi { -webkit-line-clamp: 3; }
 .stage { position: relative; flex: none; min-height: 0; }

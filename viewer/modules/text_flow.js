@@ -26,7 +26,7 @@ function runsRightToLeft(text) {
  * @param {number[][]} groups the positions of each, as first and one past the last
  * @param {string[]} texts
  * @param {boolean} whole whether each is a word
- * @returns {{shown: string, starts: boolean, special?: boolean}[]} the text of each, whether a word begins with it, and whether the model added it
+ * @returns {{shown: string, starts: boolean, special?: boolean, tight?: boolean}[]} the text of each, whether a word begins with it, whether the model added it, and whether it is a mark that stands at the word before it
  */
 export function tokenTexts(axis, groups, texts, whole) {
   const tokens = axis.kind === "tokens";
@@ -36,11 +36,12 @@ export function tokenTexts(axis, groups, texts, whole) {
     const [position] = group;
     const special = tokens && axis.isSpecial(group);
     const joins = tokens && number > 0 && !special && !axis.isSpecial(groups[number - 1]) && (CLOSING_MARK.test(texts[number]) || OPENING_MARK.test(texts[number - 1]));
-    if (!pieces) return { shown: shortText(texts[number], 60), starts: !joins, special };
+    const tight = joins && CLOSING_MARK.test(texts[number]);
+    if (!pieces) return { shown: shortText(texts[number], 60), starts: !joins, special, tight };
     const [before, after] = [starts.has(position), position + 1 >= axis.length || starts.has(position + 1)];
     // A piece is joined with empty neighbours where the word goes on.
     const piece = joinPieces([...(before ? [] : [""]), texts[number], ...(after ? [] : [""])]);
-    return { shown: shortText(piece || texts[number], 60), starts: before && !joins, special };
+    return { shown: shortText(piece || texts[number], 60), starts: before && !joins, special, tight };
   });
 }
 
@@ -59,20 +60,21 @@ export const sizeOfToken = ({ special }, size) => (special ? Math.max(11, Math.r
 
 /**
  * Places for the words of a text in lines. Words flow in the direction of the text, the pieces of a word in that of the word.
- * @param {{shown: string, starts: boolean, special?: boolean}[]} texts
+ * @param {{shown: string, starts: boolean, special?: boolean, tight?: boolean}[]} texts
  * @param {number} left
  * @param {number} top
  * @param {number} width
- * @param {{size: number, height: number, lineHeight: number, least?: number, padding?: number}} style of the text, of a word's box, from line to line, of the narrowest word, beside a token
+ * @param {{size: number, height: number, lineHeight: number, least?: number, padding?: number, between?: number}} style of the text, of a word's box, from line to line, of the narrowest word, beside a token, between words
  * @returns {{places: {x: number, y: number, width: number, height: number}[], bottom: number, rtl: boolean}}
  */
-export function flowText(texts, left, top, width, { size, height, lineHeight, least = LEAST_WORD, padding = PADDING }) {
+export function flowText(texts, left, top, width, { size, height, lineHeight, least = LEAST_WORD, padding = PADDING, between = BETWEEN_WORDS }) {
   const rtl = runsRightToLeft(texts.map((text) => text.shown).join(" "));
-  const places = texts.map((text) => ({ x: 0, y: 0, width: Math.max(least, Math.min(textWidth(text.shown, { size: sizeOfToken(text, size) }) + 2 * padding, width)), height }));
+  const places = texts.map((text) => ({ x: 0, y: 0, width: Math.max(text.tight ? 0 : least, Math.min(textWidth(text.shown, { size: sizeOfToken(text, size) }) + (text.tight ? 2 : 2 * padding), width)), height }));
+  const gapBefore = (number) => (texts[number]?.tight ? -padding : WITHIN_WORD); // a mark stands at the letters of its word
   let [x, y] = [0, top];
   for (const [first, end] of wordsOf(texts)) {
     const pieces = places.slice(first, end);
-    const whole = pieces.reduce((sum, piece) => sum + piece.width + WITHIN_WORD, -WITHIN_WORD);
+    const whole = pieces.reduce((sum, piece, number) => sum + piece.width + (number ? gapBefore(first + number) : 0), 0);
     if (x > 0 && x + whole > width) { x = 0; y += lineHeight; }
     const reversed = (rtl && end - first === 1) || runsRightToLeft(texts.slice(first, end).map((text) => text.shown).join(""));
     if (whole > width) {
@@ -85,13 +87,14 @@ export function flowText(texts, left, top, width, { size, height, lineHeight, le
     } else {
       const begin = left + (rtl ? width - x - whole : x);
       let offset = 0;
-      for (const piece of reversed ? [...pieces].reverse() : pieces) {
-        Object.assign(piece, { x: begin + offset, y });
-        offset += piece.width + WITHIN_WORD;
+      const order = reversed ? [...pieces.keys()].reverse() : [...pieces.keys()];
+      for (const number of order) {
+        Object.assign(pieces[number], { x: begin + offset, y });
+        offset += pieces[number].width + gapBefore(first + number + (reversed ? 0 : 1));
       }
       x += whole;
     }
-    x += BETWEEN_WORDS;
+    x += between + (texts[end - 1].tight ? padding : 0);
   }
   return { places, bottom: y + height, rtl };
 }

@@ -135,7 +135,7 @@ export class DifferenceView extends PatternView {
 
   geometry(app) {
     const shown = this.shown(app);
-    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true, whole: 1, bars: false };
+    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true, whole: 1, bars: 0 };
   }
 
   size(app) {

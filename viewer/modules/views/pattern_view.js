@@ -35,12 +35,11 @@ export class PatternView extends CellView {
     const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), LARGEST_CELL));
     const cell = fit * app.state.zoom;
     const flat = label + 8 <= cell;
-    // A map and its bars stand in the middle together.
+    // The map begins at the edge of the page, and the bars take the rest of it.
     const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
-    const bars = spare >= BARS_ROOM.width + BARS_ROOM.gap && height >= BARS_ROOM.height;
-    const beside = bars ? BARS_ROOM.width + BARS_ROOM.gap : 0;
-    return { table, left: rowWidth + Math.floor((spare - beside) / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
-      whole: Math.min(across, down, LARGEST_CELL), bars };
+    const bars = spare >= BARS_ROOM.width + BARS_ROOM.gap + 10 && height >= BARS_ROOM.height;
+    return { table, left: rowWidth + Math.min(10, Math.floor(spare)), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
+      whole: Math.min(across, down, LARGEST_CELL), bars: bars ? Math.min(spare - BARS_ROOM.gap - 10, BARS_ROOM.most) : 0 };
   }
 
   size(app) {
@@ -75,7 +74,7 @@ export class PatternView extends CellView {
     if (place.bars && row !== undefined) {
       const right = place.left + table.columns * place.width;
       const y = barsTop(place.top + (row + 0.5) * place.height, win.y + place.top, win.y + win.height);
-      this.drawBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y });
+      this.drawBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y, width: place.bars });
     } else if (app.area.width < PHONE && row !== undefined) {
       const bars = { x: win.x + 16, y: place.top + table.rows * place.height + 28, width: win.width - 32 };
       pen.clip(win.x, area.y, win.width, area.height, () => this.drawBars(app, pen, table, row, bars));

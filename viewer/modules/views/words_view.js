@@ -15,7 +15,10 @@ import { RecordView, samplesOf, specialText } from "./record_view.js";
 const SIZES = [44, 36, 32, 28, 24, 20, 18, 16];
 
 /** Below this width the largest size is too large. */
-const ROOMY = 1600;
+const ROOMY = 1200;
+
+/** The room between a word and its box, and between boxes; in how many equal shares the scale ends. */
+const [INSIDE, APART_BOXES, MOST_SHARES] = [4, 3, 10];
 
 /** The most that a line is wide: in sizes of its letters, and in pixels where that is more; and the least room of the heading. */
 const [LONGEST_LINE, LEAST_LINE, LEAST_ROOM] = [30, 960, 640];
@@ -56,8 +59,8 @@ export class WordsView extends RecordView {
     const texts = { keys: flowTexts(table, "column"), queries: this.single(app) ? null : flowTexts(table, "row") };
     const place = SIZES.slice(width < ROOMY ? 1 : 0).reduce((/** @type {any} */ best, size) => (best && !best.cut && best.bottom <= height - EDGE ? best : this.flow(table, texts, app.area, size)), null);
     const { bottom } = place;
-    // The text stands in the middle of a page; a phone's legend follows it.
-    const down = width < 500 ? 0 : Math.max(0, Math.floor((height - bottom) / 3) - EDGE);
+    // The middle of the text stands a little above that of a page; a phone's legend follows it.
+    const down = width < 500 ? 0 : Math.max(0, Math.floor(0.4 * height - (place.first - 34 + bottom) / 2));
     for (const box of new Set([...place.queries, ...place.keys])) box.y += down;
     Object.assign(place, { top: place.top + down, bottom: bottom + down, first: place.first + down, height: width < 500 ? bottom + 8 : Math.max(bottom + 8, height) });
     this.cache = { key, place };
@@ -66,10 +69,10 @@ export class WordsView extends RecordView {
 
   /** The places of the words in one size, below the upper edge. */
   flow(table, texts, area, size) {
-    const room = area.width - (area.width < 500 ? 24 : 80);
+    const room = area.width - (area.width < 500 ? 32 - 2 * INSIDE : 80);
     const small = clamp(Math.round(size * 0.42), 11, 15);
     const height = Math.round(size * 1.32);
-    const style = { size, height, lineHeight: height + small + Math.round(size * 0.4) };
+    const style = { size, height, lineHeight: height + small + Math.round(size * 0.4), padding: INSIDE, between: APART_BOXES };
     const first = area.width < 500 ? 44 : 52;
     const oneLine = [texts.keys, texts.queries ?? []].every((some) => flowText(some, 0, first, room, style).bottom <= first + height);
     const most = oneLine ? room : Math.min(room, Math.max(LEAST_LINE, LONGEST_LINE * size));
@@ -93,8 +96,12 @@ export class WordsView extends RecordView {
     return { width: app.area.width, height: this.geometry(app).height };
   }
 
+  /** The weights that colour the words; of one word, on a scale that ends with some equal shares, so that the second and third places are seen. */
   sums(app) {
-    return activeSums(app, app.table());
+    const table = app.table();
+    const sums = activeSums(app, table);
+    const even = sums.rows.length === 1 ? evenShare(table, sums.rows) : null;
+    return even === null ? sums : { ...sums, end: Math.min(sums.end, Math.ceil(20 * MOST_SHARES * even) / 20) };
   }
 
   draw(app, pen, win) {
@@ -150,14 +157,13 @@ export class WordsView extends RecordView {
     const bends = flat ? [[x0, y0 - small - 12], [x1, y1 - small - 12]] : [[x0, (y0 + y1) / 2], [x1, (y0 + y1) / 2]];
     const at = (t, one) => (1 - t) ** 3 * [x0, y0][one] + 3 * t * (1 - t) ** 2 * bends[0][one] + 3 * t * t * (1 - t) * bends[1][one] + t ** 3 * [x1, y1][one];
     pen.path(Array.from({ length: 33 }, (_, step) => [at(step / 32, 0), at(step / 32, 1)]), { color: app.theme.accent, lineWidth: 1.5 });
-    const [back, down] = [6 * Math.sign(x0 - x1), y1 > bends[1][1] ? -7 : 7];
-    const side = flat ? back / 3 : 0; // the curve comes from the side of the word that asks
-    pen.path([[x1 - 4 + side, y1 + down], [x1, y1], [x1 + 4 + side, y1 + down]], { color: app.theme.accent, lineWidth: 1.5 });
+    const down = y1 > bends[1][1] ? -7 : 7;
+    pen.path([[x1 - 4, y1 + down], [x1, y1], [x1 + 4, y1 + down]], { color: app.theme.accent, lineWidth: 1.5 });
   }
 
   drawHeading(app, pen, place, text, aside, y, rtl) {
     const { theme } = app;
-    const [x, align] = rtl ? [place.left + place.wide, "end"] : [place.left, "start"];
+    const [x, align] = rtl ? [place.left + place.wide - INSIDE, "end"] : [place.left + INSIDE, "start"];
     const style = { size: 16, bold: true };
     const shown = fitText(text, place.wide, style);
     pen.text(shown, x, y, { ...style, color: theme.text, align });
@@ -192,7 +198,7 @@ export class WordsView extends RecordView {
     if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 3 });
     const style = { size: sizeOfToken(text, size) };
     const color = text.special && !(weight?.shade > 0.2) ? theme.muted : colors.ink;
-    pen.text(fitText(text.shown, box.width - 4, style), box.x + box.width / 2, box.y + box.height / 2, { color, ...style, align: "center" });
+    pen.text(fitText(text.shown, box.width - (text.tight ? 0 : 4), style), box.x + box.width / 2, box.y + box.height / 2, { color, ...style, align: "center" });
   }
 
   hit(app, x, y) {
@@ -245,7 +251,7 @@ export class WordsView extends RecordView {
     const sums = this.sums(app);
     const table = app.table();
     const scale = withoutRows(app.state.scale);
-    return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
+    return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor, beyond: sums.largest > sums.end,
       even: evenShareOfSums(table, sums), samples: samplesOf([...new Set(sums.kinds)]),
       text: [sums.rows.length === 1 ? "" : sumText(table, sums.rows), scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table),
         mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, "")].filter(Boolean).join(" \u00b7 ") };
