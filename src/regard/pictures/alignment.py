@@ -202,18 +202,18 @@ def alignment(
     )
     left = MARGIN + max(label_width + 0.06, text_extent(corner)[0])
     across = left - MARGIN + max(width, text_extent(over)[0])
-    body, bars, bars_down, beside = height, None, 0.0, False
+    body, bars, bars_down, at_side = height, None, 0.0, False
     if marked is not None and image is not None:
         mark(axes, *marked, columns)
         if columns > 1:
-            beside = across + BARS_GAP + BARS_WIDTH <= WIDEST_BESIDE
-            room = BARS_WIDTH if beside else min(LONGEST_STRIP, max(across, COLUMN))
-            row, least = marked[0], 0.0 if beside else left - MARGIN
+            at_side = across + BARS_GAP + BARS_WIDTH <= WIDEST_BESIDE
+            room = BARS_WIDTH if at_side else min(LONGEST_STRIP, max(across, COLUMN))
+            row, least = marked[0], 0.0 if at_side else left - MARGIN
             bars, bars_down = draw_row_bars(
                 figure, lettering, caption, target[row], source, matrix[row], image, least, room
             )
-            across = across + BARS_GAP + room if beside else max(across, room)
-            body = max(height, bars_down) if beside else height + BARS_GAP + bars_down
+            across = across + BARS_GAP + room if at_side else max(across, room)
+            body = max(height, bars_down) if at_side else height + BARS_GAP + bars_down
     bar = None
     if image is not None and color_bar:
         bar = draw_scale(figure, image, caption, even=scale.even, forms=forms_of(matrix))
@@ -229,8 +229,8 @@ def alignment(
     over.set_position((left / sheet_width, (top + label_height + 0.08) / sheet_height))
     if bars is not None and marked is not None:
         asking = top - (marked[0] + 0.5) * high
-        foot = min(max(asking - bars_down / 2, top - body), top - bars_down) if beside else below
-        set_position(bars, left + width + BARS_GAP if beside else MARGIN, foot, room, bars_down)
+        foot = min(max(asking - bars_down / 2, top - body), top - bars_down) if at_side else below
+        set_position(bars, left + width + BARS_GAP if at_side else MARGIN, foot, room, bars_down)
     if true_links:
         key = figure.text(left / sheet_width, frame.below / sheet_height, "□ true link", va="bottom", fontsize=NOTE)
         key.set_color(LINK_COLOR)

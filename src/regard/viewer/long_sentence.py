@@ -23,17 +23,19 @@ MOST_SHARE, LEAST_REACHES = 0.5, 8
 """From this share on it is most; of how many such distances a text is made at least where near is not all."""
 
 MOST_REACHED = 0.9
-"""Of a diagonal that more of the queries have than this part, their number is not said."""
+"""The part of the queries from which on their number is not said of a diagonal."""
 
 
-def long_sentence(record: AttentionRecord, found: dict[str, Any], head: int | None, language: str) -> tuple[str, str]:
+def long_sentence(
+    record: AttentionRecord, findings: dict[str, Any], head: int | None, language: str
+) -> tuple[str, str]:
     """Returns that a head spreads its attention evenly, else what most of it is; and its stripes or strongest far pair.
 
     Args:
-        found: as `record_findings` returns it.
+        findings: as `record_findings` returns it.
         head: None: all of the record.
     """
-    text, shares = _head(record, found, head, language)
+    text, shares = _head(record, findings, head, language)
     return in_units(record, text, language), in_units(record, shares, language)
 
 
@@ -60,11 +62,11 @@ def _distances(offsets: list[int], language: str) -> str:
     return say("long_says_fixed_back" if back else "long_says_fixed", language, distances=listed)
 
 
-def _head(record: AttentionRecord, found: dict[str, Any], head: int | None, language: str) -> tuple[str, str]:
+def _head(record: AttentionRecord, findings: dict[str, Any], head: int | None, language: str) -> tuple[str, str]:
     if record.signed:
         return say("grid_signed", language), ""
     keys, heads = len(record.keys), range(record.heads) if head is None else [head]
-    peaks = [found["peaks"][number] for number in heads]
+    peaks = [findings["peaks"][number] for number in heads]
     pairs = [pair for one in peaks for pair in one["pairs"]]
     far = [pair for pair in pairs if pair["weight"] >= LEAST_WEIGHT and pair["times"] > EVEN_TIMES]
     best = max(far, key=lambda pair: pair["weight"], default=None)
@@ -72,14 +74,14 @@ def _head(record: AttentionRecord, found: dict[str, Any], head: int | None, lang
     if bound < EVEN_TIMES:
         name, times = "long_says_all_even" if head is None else "long_says_even", math.ceil(10 * bound) / 10
         return say(name, language, times=f"{times:.1f}".removesuffix(".0"), count=record.heads), ""
-    windows = _windows([one for one in found["diagonals"] if one["head"] in heads])
-    sinks = [one for one in found["sinks"] if one["head"] in heads]
+    windows = _windows([one for one in findings["diagonals"] if one["head"] in heads])
+    sinks = [one for one in findings["sinks"] if one["head"] in heads]
     regular = max([*windows, *_stripes(windows), *sinks], key=lambda one: one["share"], default=None)
-    near = np.mean([found["near"][number] for number in heads], axis=0).tolist() if found["near"] else ()
+    near = np.mean([findings["near"][number] for number in heads], axis=0).tolist() if findings["near"] else ()
     reaches = [(count, share) for count, share in zip(NEAR, near, strict=False) if LEAST_REACHES * count <= keys]
     mostly = next((one for one in reaches if one[1] >= MOST_SHARE), None)
     regularly = regular and not (mostly and regular["share"] < MOST_SHARE)
-    stripes = _distances(found["stripes"][-1 if head is None else head], language) if found["stripes"] else ""
+    stripes = _distances(findings["stripes"][-1 if head is None else head], language) if findings["stripes"] else ""
     shares = "" if regularly and ("distances" in regular or abs(regular.get("offset", 0)) > 1) else stripes
     if not shares and best and record.kind != "cross":
         shift = keys - len(record.queries) if record.kind == "causal" else 0

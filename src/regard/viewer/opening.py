@@ -145,29 +145,29 @@ def _comparison(document: Document, opening: Opening, row: _Row) -> str:
         return ""
     texts = [[one for one, text in enumerate(numbers) if text == number] for number in range(max(numbers) + 1)]
     own = numbers[opening.record]
-    place, pair = texts[own].index(opening.record), row.pair_of_words
-    found = {own: float(row.weights[row.column])}
+    layer, pair = texts[own].index(opening.record), row.pair_of_words
+    shares = {own: float(row.weights[row.column])}
     for number, text in enumerate(texts[:MOST_SEARCHED]):
-        other = document.records[text[place]]
-        if len(found) == MOST_TEXTS or number == own or other.weights is None or other.heads != record.heads:
+        other = document.records[text[layer]]
+        if len(shares) == MOST_TEXTS or number == own or other.weights is None or other.heads != record.heads:
             continue
         joined = whole_words(other)
         if pair[0] not in joined.queries.labels or pair[1] not in joined.keys.labels:
             continue
         starts = word_starts(other.queries), word_starts(other.keys)
         at = joined.queries.labels.index(pair[0]), joined.keys.labels.index(pair[1])
-        same = Opening(text[place], opening.head, *(int(one[at_one]) for one, at_one in zip(starts, at, strict=True)))
+        same = Opening(text[layer], opening.head, *(int(one[at_one]) for one, at_one in zip(starts, at, strict=True)))
         one = _Row(other, same, row.language, row.view)
         if one.is_whole and one.column in one.order:
-            found[number] = float(one.weights[one.column])
+            shares[number] = float(one.weights[one.column])
     language = row.language
     parts = [
-        say("shareInText", language, percent=percent(found[number], language), number=number + 1)
-        for number in sorted(found)
+        say("shareInText", language, percent=percent(shares[number], language), number=number + 1)
+        for number in sorted(shares)
     ]
     listed = say("listed", language).join(parts[:-1]) + say("listedLast", language) + parts[-1]
     names = {"query": row.query, "key": row.name(row.column)}
-    return say("givesTexts", language, **names, list=listed) if len(found) > 1 else ""
+    return say("givesTexts", language, **names, list=listed) if len(shares) > 1 else ""
 
 
 class _Row:
