@@ -6,7 +6,10 @@ import xml.etree.ElementTree
 import pytest
 
 import regard
+from regard.page.models import open_model
 from regard.pictures import MissingGlyphWarning
+from regard.viewer import View
+from regard.viewer.opening import opening, sentence
 from viewer_decoding import unpacked_numbers
 
 SENTENCE = "My sister gives the old book to her friend."
@@ -40,6 +43,21 @@ def test_every_kind_of_file(view, run_of, name):
         path, code, output, error = view(name, SENTENCE, file)
         assert code == 0, error
         assert path.read_bytes().startswith(start)
+
+
+def test_the_picture_of_the_command_says_what_its_view_opens_on(view, run_of, tmp_path):
+    reading = open_model(str(run_of("bahdanau")), "cpu").read(SENTENCE)
+    path, code, _, error = view("bahdanau", SENTENCE, "a.svg")
+    assert code == 0, error
+    own = View(reading.document, view=reading.view, layer=reading.first).save(tmp_path / "own.svg")
+    drawn, expected = (
+        [one.text for one in xml.etree.ElementTree.parse(file).iter("{http://www.w3.org/2000/svg}text")]
+        for file in (path, own)
+    )
+    assert drawn == expected
+    marks = str.maketrans("", "", "\u2068\u2069\xa0 \n")
+    for said in sentence(reading.document, opening(reading.document, reading.first)):
+        assert said.translate(marks) in "".join(filter(None, drawn)).translate(marks)
 
 
 def test_options_of_view_choose_the_first_screen(view):
