@@ -99,8 +99,8 @@ def _overview(
     record: AttentionRecord, chance: Chance, maximum: NDArray[np.float32], maps: dict[str, Any], budget_bytes: int
 ) -> dict[str, Any]:
     """Returns the maps of a record with its findings and exact tiles."""
-    source, found = tile_source(record), _found(record, chance, maximum)
-    findings = {name: found[name] for name in ("sinks", "diagonals", "spikes")}
+    source, everything = tile_source(record), _found(record, chance, maximum)
+    findings = {name: everything[name] for name in ("sinks", "diagonals", "spikes")}
     rows, columns = maximum.shape[1:]
     even = np.maximum.reduceat(chance.of_queries, bin_edges(source.queries, rows)[:-1], axis=1)
     return {
@@ -112,12 +112,12 @@ def _overview(
         **maps,
         "findings": findings,
         "largest": float(np.abs(np.nan_to_num(maximum)).max(initial=0.0)),
-        "peaks": found["peaks"],
+        "peaks": everything["peaks"],
         "says": {
-            language: [list(long_sentence(record, found, head, language)) for head in (*range(record.heads), None)]
+            language: [list(long_sentence(record, everything, head, language)) for head in (*range(record.heads), None)]
             for language in LANGUAGES
         },
-        "stripes": found["stripes"],
+        "stripes": everything["stripes"],
         "tiles": _tiles(record, findings, budget_bytes),
     }
 
@@ -134,15 +134,15 @@ def record_findings(record: AttentionRecord) -> dict[str, Any]:
 
 def _found(record: AttentionRecord, chance: Chance, maximum: NDArray[np.float32]) -> dict[str, Any]:
     source = tile_source(record)
-    found: dict[str, Any] = {"sinks": [], "diagonals": [], "spikes": [], "peaks": [], "near": [], "stripes": []}
+    everything: dict[str, Any] = {"sinks": [], "diagonals": [], "spikes": [], "peaks": [], "near": [], "stripes": []}
     if not record.signed:  # shares of a row that has any sum say nothing
         shift = source.keys - source.queries if record.kind == "causal" else 0
-        found |= {"sinks": sinks(source, chance), "diagonals": diagonals(source, maximum, chance)}
-        found["spikes"] = spikes(source, maximum, chance, found)
-        found["peaks"] = peaks(source, maximum, chance, shift)
+        everything |= {"sinks": sinks(source, chance), "diagonals": diagonals(source, maximum, chance)}
+        everything["spikes"] = spikes(source, maximum, chance, everything)
+        everything["peaks"] = peaks(source, maximum, chance, shift)
         if record.kind != "cross":
-            found |= {"near": nearness(source, chance, shift), "stripes": stripes(source, shift)}
-    return found
+            everything |= {"near": nearness(source, chance, shift), "stripes": stripes(source, shift)}
+    return everything
 
 
 def _pooled(source: TileSource, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -330,21 +330,21 @@ def stripes(source: TileSource, shift: int) -> list[list[int]]:
     offsets = np.arange(len(counts)) - (queries - 1) - shift
     means = np.concatenate([sums, sums.mean(0, keepdims=True)]) / np.maximum(counts, 1)
     far = (np.abs(offsets) > min(NEAR[-1], keys // NEAR_PART)) & (4 * counts >= counts.max())
-    found = []
+    of_heads = []
     for single in means:
         named: list[int] = []
         of_head = np.convolve(single, np.ones(2 * STRIPE_WIDTH + 1), "same")
         places = np.flatnonzero(far & (of_head >= STRIPE_SHARE))
-        for place in places[np.argsort(-of_head[places] * counts[places], kind="stable")].tolist():
-            around = of_head[max(0, place - STRIPE_APART) : place + STRIPE_APART + 1]
+        for index in places[np.argsort(-of_head[places] * counts[places], kind="stable")].tolist():
+            around = of_head[max(0, index - STRIPE_APART) : index + STRIPE_APART + 1]
             usual = float(np.median(around))
-            chance = usual * counts[place] + STRIPE_DEVIATIONS * max(1.0, usual * counts[place]) ** 0.5
-            stands = of_head[place] >= max(around.max(), STRIPE_TIMES * usual, chance / counts[place])
+            chance = usual * counts[index] + STRIPE_DEVIATIONS * max(1.0, usual * counts[index]) ** 0.5
+            stands = of_head[index] >= max(around.max(), STRIPE_TIMES * usual, chance / counts[index])
             if stands and len(named) < STRIPES:
-                first = max(0, place - STRIPE_WIDTH)
-                named.append(int(offsets[first + single[first : place + STRIPE_WIDTH + 1].argmax()]))
-        found.append(named)
-    return found
+                first = max(0, index - STRIPE_WIDTH)
+                named.append(int(offsets[first + single[first : index + STRIPE_WIDTH + 1].argmax()]))
+        of_heads.append(named)
+    return of_heads
 
 
 def peaks(source: TileSource, maximum: NDArray[np.float32], chance: Chance, shift: int) -> list[dict[str, Any]]:
