@@ -41,7 +41,7 @@ def test_the_sentence_says_which_head_gives_more(show):
     assert shown.page.locator(".bar label:has(select[aria-label=minus])").text_content().startswith("minus")
     assert ", head 0 gives “animal” 0.70 more than head 1." in told(shown)
     assert "Over all words, head 0 looks more at animal, head 1 at tired." in told(shown)
-    assert "They place 70 % of a word’s attention on different words." in told(shown)
+    assert "On average, 70 % of a word’s attention would have to move to make them alike." in told(shown)
     shown.hover(row=5, column=3)
     assert "For “it”, head 1 gives “tired” 0.70 more than head 0." in told(shown)
     assert "0.75 − 0.05 = 0.70" in told(shown)

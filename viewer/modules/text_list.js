@@ -77,12 +77,13 @@ export function runningText(records) {
 /** The most texts that have a result each. */
 const MOST_TOLD = 12;
 
-/** What a word looks at most in a table; where the table has no such word, that of its own pair. */
-function resultOf(table, asks) {
+/** How much a word gives to another in a table, or to the one that it looks at most; where the table has no such word, its own pair. */
+function resultOf(table, asks, lookedAt) {
   const pair = mostSurprising(table);
   const same = Array.from({ length: table.rows }, (_, row) => row).find((row) => table.rowText(row) === asks);
   const row = same ?? pair?.row;
-  const column = row === undefined ? undefined : same === undefined ? pair?.column : byWeight(table, row)[0];
+  const other = Array.from({ length: table.columns }, (_, column) => column).find((column) => table.columnText(column) === lookedAt);
+  const column = row === undefined ? undefined : same === undefined ? pair?.column : other ?? byWeight(table, row)[0];
   if (row === undefined || column === undefined) return "";
   const value = table.value(row, column);
   return `\u2068${shortText(table.rowText(row))}\u2069 \u2192 \u2068${shortText(table.columnText(column))}\u2069 ${rowsAddUp(table) ? percent(value) : shortWeight(value)}`;
@@ -134,12 +135,14 @@ export class TextList {
   tellResults() {
     const { app, app: { frame: { list } } } = this;
     if (list.hidden || list.children.length > MOST_TOLD) return;
-    const row = (app.active() ?? app.featured())?.row;
-    const asks = row === undefined || !app.view.ofTables || app.record.large ? null : app.table().rowText(row);
+    const { row, column } = app.active() ?? app.featured() ?? {};
+    const told = row !== undefined && app.view.ofTables && !app.record.large;
+    const asks = told ? app.table().rowText(row) : null;
+    const lookedAt = told && column !== undefined ? app.table().columnText(column) : null;
     [...list.children].forEach((entry, number) => {
       const record = app.records.find((one) => one.entry.text === number && one.label === app.record.label);
       if (record && !record.decoded) record.decode().then(() => app.changed());
-      const text = asks === null || !record?.decoded || !(app.state.head === null || app.state.head < record.heads) ? "" : resultOf(app.table(app.state.head, record), asks);
+      const text = asks === null || !record?.decoded || !(app.state.head === null || app.state.head < record.heads) ? "" : resultOf(app.table(app.state.head, record), asks, lookedAt);
       const shown = entry.querySelector(".result");
       if (shown.textContent !== text) shown.textContent = text;
     });

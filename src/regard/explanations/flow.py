@@ -276,7 +276,7 @@ class FlowOfSteps:
             )
         yield from worked
         if any("≈" in text for text in worked):
-            yield "≈: the numbers in the cells are rounded, those of the calculation are not"
+            yield "≈: the printed numbers are rounded"
 
     def _worked(self, shares: bool) -> str:
         """Returns the score and the weight of the traced pair, operation by operation."""

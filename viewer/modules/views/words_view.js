@@ -17,8 +17,8 @@ const SIZES = [44, 36, 32, 28, 24, 20, 18, 16];
 /** Below this width the largest size is too large. */
 const ROOMY = 1200;
 
-/** The room between a word and its box, and between boxes; in how many equal shares the scale ends. */
-const [INSIDE, APART_BOXES, MOST_SHARES] = [4, 3, 10];
+/** The room between a word and its box, and between boxes. */
+const [INSIDE, APART_BOXES] = [4, 3];
 
 /** The most that a line is wide: in sizes of its letters, and in pixels where that is more; and the least room of the heading. */
 const [LONGEST_LINE, LEAST_LINE, LEAST_ROOM] = [30, 960, 640];
@@ -96,12 +96,9 @@ export class WordsView extends RecordView {
     return { width: app.area.width, height: this.geometry(app).height };
   }
 
-  /** The weights that colour the words; of one word, on a scale that ends with some equal shares, so that the second and third places are seen. */
+  /** The weights that colour the words. */
   sums(app) {
-    const table = app.table();
-    const sums = activeSums(app, table);
-    const even = sums.rows.length === 1 ? evenShare(table, sums.rows) : null;
-    return even === null ? sums : { ...sums, end: Math.min(sums.end, Math.ceil(20 * MOST_SHARES * even) / 20) };
+    return activeSums(app, app.table());
   }
 
   draw(app, pen, win) {
@@ -251,7 +248,7 @@ export class WordsView extends RecordView {
     const sums = this.sums(app);
     const table = app.table();
     const scale = withoutRows(app.state.scale);
-    return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor, beyond: sums.largest > sums.end,
+    return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
       even: evenShareOfSums(table, sums), samples: samplesOf([...new Set(sums.kinds)]),
       text: [sums.rows.length === 1 ? "" : sumText(table, sums.rows), scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table),
         mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, "")].filter(Boolean).join(" \u00b7 ") };
