@@ -65,15 +65,11 @@ def graded():
     tokens = TokenAxis(tuple("abcde"))
     weights = np.tile(np.float32(LARGEST) * np.array(PARTS, np.float32), (1, count, 1))
     frames = FrameAxis(np.ones((3, count), np.float32), 0.1)
-    longer = np.zeros((2, 10, 10), np.float32)
-    longer[:, ::2, ::2] = weights
-    more = TokenAxis(tuple(f"t{number}" for number in range(10)))
     return Document(
         "graded",
         (
             AttentionRecord("short", 0, "self", tokens, tokens, weights),
             AttentionRecord("heard", 1, "cross", tokens, frames, weights),
-            AttentionRecord("long", 2, "self", more, more, None, source=DenseTiles(longer)),
         ),
     )
 
@@ -86,7 +82,6 @@ def test_every_tick_stands_below_the_colour_of_its_weight(show):
         "grid": ({"record": 0}, None),
         "words": ({"record": 0}, lambda k: ({"side": "key", "column": k}, -0.42)),
         "sound": ({"record": 1}, lambda k: ({"row": 2, "column": k}, -0.3)),
-        "long": ({"record": 2}, lambda k: ({"row": 4, "column": 2 * k}, -0.2)),
     }
     for (view, (selection, item)), scale in itertools.product(places.items(), SCALES):
         shown.show(view, scale=scale, head=None, overall=True, **selection)
@@ -109,7 +104,7 @@ def test_every_tick_stands_below_the_colour_of_its_weight(show):
         used = "linear" if scale == "row" and view in ("grid", "words") else scale
         for label, color in ticks:
             value, is_part = number(label)
-            part = value if is_part else value / (number(ticks[-1][0])[0] if view == "long" else LARGEST)
+            part = value if is_part else value / LARGEST
             if part == 0:
                 continue  # zero has a colour of its own
             (nearest,) = (one for one in PARTS if abs(one / part - 1) < 0.01)
@@ -118,6 +113,21 @@ def test_every_tick_stands_below_the_colour_of_its_weight(show):
             assert np.abs(np.subtract(color, colors[nearest])).max() <= slack, (view, scale, label)
         shades = [SCALES[used](number(label)[0] / number(ticks[-1][0])[0]) for label, _ in ticks]
         assert shades == pytest.approx([0, 0.5, 1], abs=0.01), (view, scale, ticks)
+
+
+def test_ticks_of_a_long_map_stand_below_the_colours_of_their_shares(show):
+    weights = np.zeros((1, 10, 10), np.float32)
+    weights[:, ::2, ::2] = np.array([0.01, 0.1, 1, 0.01, 0.1], np.float32)
+    axis = TokenAxis(tuple(f"t{number}" for number in range(10)))
+    shown = show(View(AttentionRecord("long", 0, "self", axis, axis, None, source=DenseTiles(weights)), budget_bytes=0))
+    shown.page.mouse.move(2, 2)
+    shown.settle()
+    ticks, _ = legend(shown.call("svg"))
+    colors = {label.replace("\u00a0", " ").replace("\u202f", " "): color for label, color in ticks}
+    for column, label in enumerate(("1 %", "10 %", "100 %")):
+        box = shown.call("locate", {"row": 4, "column": 2 * column})
+        color = shown.pixel(box["x"] + 0.3 * box["width"], box["y"] + 0.3 * box["height"])
+        assert np.abs(np.subtract(color, colors[label])).max() <= SAME, (label, color, colors)
 
 
 def words(text):

@@ -309,8 +309,10 @@ class _Drawing:
             self._connect(line[0], chain[number - 1][-1] if number else None)
         headline, *sums = self.flow.sentences
         lettering = Lettering([title, *self.flow.sentences])
+        # Small letters are up to a twentieth wider than their part of large ones.
+        room = (across - 2 * MARGIN) * (0.95 if scale < 1.0 else 1.0)
         heading, foot = (
-            Heading(self.figure, lettering, caption, across - 2 * MARGIN)
+            Heading(self.figure, lettering, caption, room)
             for caption in (Caption(title, headline), Caption(shares="\n".join(sums)))
         )
         across = max(across, *(part.width + 2 * MARGIN for part in (heading, foot)))
