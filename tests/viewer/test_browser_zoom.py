@@ -29,7 +29,7 @@ def test_nothing_is_cut_off_and_canvases_are_sharp(show, font, request):
         boxes = shown.page.evaluate(
             """() => {
               const root = document.getElementById('viewer').shadowRoot;
-              const names = 'button:not([role=tab]):not(.strip *), select, input, label, h1, h2, p:not(.readout), .sentence';
+              const names = 'button:not([role=tab], .strip *), select, input, label, h1, h2, p:not(.readout)';
               const all = [...root.querySelectorAll(names)];
               return all.filter((one) => one.offsetParent).map((one) => {
                 const box = one.getBoundingClientRect();
