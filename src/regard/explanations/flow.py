@@ -63,7 +63,7 @@ class FlowOfSteps:
         head, heads: the number of the head, from 0, and how many there are.
         colors: colour maps of matplotlib for steps, by `plain_name`.
         one_input: whether queries and keys are of the same rows.
-        projected: whether they are made of an input.
+        projected: the parts that are projections of an input.
         units: the steps of a score with units.
         settings: the names and parameters of the score and the normalizer.
     """
@@ -73,8 +73,8 @@ class FlowOfSteps:
     heads: int
     colors: Mapping[str, str | None]
     one_input: bool
-    projected: bool
-    units: Sequence[Step]
+    projected: tuple[str, ...]
+    units: Sequence[Any]
     settings: Mapping[str, Any]
 
     @property
@@ -298,8 +298,8 @@ class FlowOfSteps:
         if factors is not None:
             bias = [b.item() for b in steps.get("unit bias", torch.zeros(0)).flatten() if b]
             added = "".join(f" + {_bracketed(_number(number))}" for number in bias)
-            texts = (cell_texts(vector[None].numpy())[0] for vector in factors)
-            parts = [_products(*texts, parts[0], added)]
+            left, right = (cell_texts(vector[None].numpy())[0] for vector in factors)
+            parts = [_products(left, right, parts[0], added)]
         parts[0] = f"{pair} = {parts[0]}"
         last = "scores"
         for name in ("scaled", "capped", "biased", "masked"):

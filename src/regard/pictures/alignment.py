@@ -202,7 +202,7 @@ def alignment(
     )
     left = MARGIN + max(label_width + 0.06, text_extent(corner)[0])
     across = left - MARGIN + max(width, text_extent(over)[0])
-    body, bars, bars_down, at_side = height, None, 0.0, False
+    body, bars, bars_down, room, at_side = height, None, 0.0, 0.0, False
     if marked is not None and image is not None:
         mark(axes, *marked, columns)
         if columns > 1:

@@ -203,7 +203,7 @@ def draw_row_bars(
     weights = [float(row[key]) for key in named]
     signed = bool((row[order] < 0).any())
     bars: list[tuple[str, str, Any]] = [
-        (visible(keys[key], LONGEST_BAR), INK, colors.to_rgba(row[key])) for key in named
+        (visible(keys[int(key)], LONGEST_BAR), INK, colors.to_rgba(row[key])) for key in named
     ]
     if len(others) and (caption.bars or not signed):
         weights.append(float(row[others].sum()))

@@ -130,8 +130,10 @@ def pooled_maps(
     counts = np.diff(row_edges)[:, None] * np.diff(column_edges)[None, :]
     rows = [weights[:, first:last] for first, last in itertools.pairwise(row_edges.tolist())]
     sums, highest, lowest = (
-        reduction.reduceat(np.stack([reduction.reduce(row, axis=1, **kind) for row in rows], 1), column_edges[:-1], 2)
-        for reduction, kind in ((np.add, {"dtype": np.float64}), (np.maximum, {}), (np.minimum, {}))
+        reduction.reduceat(
+            np.stack([reduction.reduce(row, axis=1, dtype=kind) for row in rows], 1), column_edges[:-1], 2
+        )
+        for reduction, kind in ((np.add, np.float64), (np.maximum, None), (np.minimum, None))
     )
     return (sums / counts).astype(np.float32), np.where(-lowest > highest, lowest, highest)
 

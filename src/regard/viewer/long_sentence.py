@@ -80,14 +80,15 @@ def _head(record: AttentionRecord, findings: dict[str, Any], head: int | None, l
     near = np.mean([findings["near"][number] for number in heads], axis=0).tolist() if findings["near"] else ()
     reaches = [(count, share) for count, share in zip(NEAR, near, strict=False) if LEAST_REACHES * count <= keys]
     mostly = next((one for one in reaches if one[1] >= MOST_SHARE), None)
-    regularly = regular and not (mostly and regular["share"] < MOST_SHARE)
+    if regular and mostly and regular["share"] < MOST_SHARE:
+        regular = None
     stripes = _distances(findings["stripes"][-1 if head is None else head], language) if findings["stripes"] else ""
-    shares = "" if regularly and ("distances" in regular or abs(regular.get("offset", 0)) > 1) else stripes
+    shares = "" if regular and ("distances" in regular or abs(regular.get("offset", 0)) > 1) else stripes
     if not shares and best and record.kind != "cross":
         shift = keys - len(record.queries) if record.kind == "causal" else 0
         distance, pair = abs(best["query"] + shift - best["key"]), _pair(record, best, "long_pair_line", language)
         shares = say("long_says_far", language, pair=pair, distance=f"{distance:,}")
-    if regularly:
+    if regular:
         text = _finding(record, regular, language)
         if head is None:
             which = say("headNumber", language, head=record.numbers_of_heads[regular["head"]])

@@ -101,8 +101,8 @@ def _notes(record: AttentionRecord, joined: AttentionRecord, language: str) -> s
     special = np.flatnonzero(letters(joined.keys) < 0) if isinstance(joined.keys, TokenAxis) else ()
     tokens = ", ".join([*dict.fromkeys(visible_token(joined.keys.labels[number], 12) for number in special)][:4])
     notes = (
-        joined is not record and say("mergedWords", language),
-        tokens and say("specialNote", language, tokens=tokens),
+        say("mergedWords", language) if joined is not record else "",
+        say("specialNote", language, tokens=tokens) if tokens else "",
     )
     return " · ".join(filter(None, notes))
 
