@@ -60,7 +60,7 @@ def draw(file: Path, mechanism: Mechanism, names: dict[str, Any]) -> None:
         image = draw_cells(axes, matrix, colors=colors, low=low, high=high)
         rows, columns = (_fitting(some, length) for some, length in zip(labels, matrix.shape, strict=True))
         if rows or columns:
-            write_labels(axes, Lettering([*rows, *columns]), rows, columns, 8.0, 1, cell)
+            write_labels(axes, Lettering([*rows, *columns]), rows, columns, 8.0, (1, 1), cell)
         else:
             axes.set(xticks=[], yticks=[])
         if len(shown) == 1:
