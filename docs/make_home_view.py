@@ -14,4 +14,4 @@ from regard.viewer import View
 FILE = Path(__file__).parent / "pictures" / "home.json"
 
 if __name__ == "__main__":
-    View(encoder()).save(FILE)
+    View(encoder(), budget_bytes=300_000).save(FILE)
