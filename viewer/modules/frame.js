@@ -60,7 +60,12 @@ export class Frame {
     const width = told.clientWidth;
     if (this.width !== width) told.style.minHeight = "";
     this.width = width;
-    told.style.minHeight = `${Math.ceil(told.getBoundingClientRect().height)}px`;
+    this.holdHeight();
+  }
+
+  /** Holds the height that the sentence's box has. */
+  holdHeight() {
+    this.told.style.minHeight = `${Math.ceil(this.told.getBoundingClientRect().height)}px`;
   }
 
   /** The height that the stage may have: what the other parts leave, and on narrow screens, where the page scrolls, what goes with the width and stands below. */
@@ -146,9 +151,10 @@ export class Frame {
 
   /** What is highlighted, in a sentence and in numbers. Of one subject their box only grows: the picture below stays where it is pointed at. */
   tellSentence({ text, shares, plain = false }, subject = "") {
-    if (this.subject !== subject) this.told.style.minHeight = "";
-    this.subject = subject;
     const short = text.replace(/\u2068([^\u2069]*)\u2069/gu, (_, name) => `\u2068${shortText(name, LONGEST_NAME)}\u2069`);
+    if (this.subject !== subject) this.told.style.minHeight = "";
+    else if (this.sentence.textContent !== short) this.holdHeight();
+    this.subject = subject;
     if (this.sentence.textContent !== short) this.sentence.textContent = short;
     this.shares.classList.toggle("plain", plain);
     // Its statements are not broken where a line has no room for both.
