@@ -84,6 +84,11 @@ class TokenAxis:
         return len(self.tokens)
 
     @property
+    def known_special(self) -> tuple[bool, ...]:
+        """Whether each token is special: as ``special`` says, or where that is unknown, by its text."""
+        return self.special or special_by_name(self.tokens)
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """One text for each position."""
         return self.tokens

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.records import AttentionRecord, Axis, TokenAxis
-from regard.records.axis import special_by_name
 from regard.viewer.whole_words import visible_pairs, whole_words, word_starts
 
 LEAST_KEYS = 4
@@ -139,7 +138,7 @@ def letters(axis: Axis) -> NDArray[np.int64]:
     """Returns how much each position says, in letters: 0 for punctuation, −1 for a special token."""
     if not isinstance(axis, TokenAxis):
         return np.ones(len(axis), np.int64)  # patches and frames say less than words
-    special = axis.special or special_by_name(axis.tokens)
+    special = axis.known_special
     return np.array([-1 if flag else _count(text) for text, flag in zip(axis.tokens, special, strict=True)])
 
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from regard.pictures.fonts import visible_token
 from regard.pictures.numbers import percent, short_number, short_weight, short_weights
 from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, TokenAxis
-from regard.records.axis import special_by_name
 from regard.viewer.clarity import NOT_FOUND, found_openings, head_openings, letters
 from regard.viewer.long_sentence import long_sentence
 from regard.viewer.overview import carried_whole, record_findings
@@ -237,7 +236,7 @@ class _Row:
         queries, keys = joined.queries, joined.keys
         if joined.signed or not isinstance(queries, TokenAxis) or not isinstance(keys, TokenAxis):
             return ""
-        special = [np.array(axis.special or special_by_name(axis.tokens)) for axis in (queries, keys)]
+        special = [np.array(axis.known_special) for axis in (queries, keys)]
         asks = ~special[0] & [any(map(str.isalnum, text)) for text in queries.labels]
         rows = np.flatnonzero(asks & ~hidden.all(1))
         best = np.where(hidden, -1.0, np.nan_to_num(np.abs(matrix), nan=-1.0))[rows].argmax(1)

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from regard.records import AttentionRecord, Axis, Document, StepsRecord, TokenAxis
-from regard.records.axis import special_by_name
 from regard.records.document import PAIR_STEPS
 
 
@@ -65,7 +64,7 @@ def _length(record: AttentionRecord) -> int:
     keys, weights = record.keys, record.weights
     if not isinstance(keys, TokenAxis) or weights is None:
         return len(keys)
-    special = keys.special or special_by_name(keys.tokens)
+    special = keys.known_special
     if record.visible is not None:
         seen = record.visible.reshape(-1, len(keys)).any(0)
     else:  # zeros alone make no padding

@@ -22,7 +22,6 @@ from regard.records import (
     StepsRecord,
     TokenAxis,
 )
-from regard.records.axis import special_by_name
 from regard.viewer.carried_steps import carried_steps
 from regard.viewer.clarity import found_openings, head_openings
 from regard.viewer.encoding import packed, packed_bits, packed_codes, packed_numbers
@@ -259,7 +258,7 @@ def axis_payload(axis: Axis) -> dict[str, Any]:
             "kind": "tokens",
             "length": len(axis),
             "tokens": list(axis.tokens),
-            "special": [position for position, flag in enumerate(axis.special or special_by_name(axis.tokens)) if flag],
+            "special": [position for position, flag in enumerate(axis.known_special) if flag],
             "words": [word.start for word in axis.words],
             "generated": axis.generated,
         }

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.records import AttentionRecord, Axis, TokenAxis
-from regard.records.axis import join_pieces, special_by_name
+from regard.records.axis import join_pieces
 
 
 def whole_words(record: AttentionRecord) -> AttentionRecord:
@@ -56,7 +56,7 @@ def word_at(axis: Axis, position: int) -> int:
 def _joined(axis: Axis, starts: NDArray[np.int64]) -> Axis:
     if not isinstance(axis, TokenAxis) or not axis.words:
         return axis
-    special = axis.special or special_by_name(axis.tokens)
+    special = axis.known_special
     stops = [*starts[1:].tolist(), len(axis)]
     groups = [slice(start, stop) for start, stop in zip(starts.tolist(), stops, strict=True)]
     return TokenAxis(
