@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import regard
-from regard.viewer import View
+from regard.viewer import View, module_path
 
 assert Path(regard.__file__).is_relative_to(sys.prefix), regard.__file__
 
@@ -36,5 +36,7 @@ print(regard.explain(query[0, 0], key[0, 0], value[0, 0]))
 plan = regard.plan(query, key, value, normalizer="sparsemax")
 assert "not installed" not in plan.reasons.get("cpu", ""), plan
 print(plan)
-# The wheel has the viewer's program, which the build joins.
-assert "function mount(" in View(torch.eye(3), ["a", "b", "c"]).to_html()
+# The wheel has the viewer's program, which the build joins; a page carries it.
+program = module_path().read_text("utf-8")
+assert "function mount(" in program
+assert 'id="module"' in View(torch.eye(3), ["a", "b", "c"]).to_html()
