@@ -268,3 +268,11 @@ def test_nothing_names_a_private_place():
         if path.suffix in (".py", ".md", ".toml", ".txt", ".yaml", ".json") and path.exists():
             found = forbidden.search(path.read_text(encoding="utf-8"))
             assert not found, f"{name}: {found.group()}"
+
+
+def test_no_written_page_is_committed():
+    """What examples write stays out: pages and pictures are sources of the site and the page, or its pictures."""
+    names = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
+    written = [name for name in names if Path(name).suffix in (".html", ".png", ".svg", ".pdf", ".npz", ".pt")]
+    homes = ("docs/_templates/", "docs/languages.html", "docs/pictures/", "src/regard/page/static/")
+    assert not [name for name in written if not name.startswith(homes)]
