@@ -124,10 +124,8 @@ LONGEST_MASK_TEXT = 60
 
 
 def make_mask(text: str) -> Mask:
-    """Parses a mask: ``causal``, ``window(2, 0)``, ``causal & ~prefix(1)``, ``keep([[1, 0], [1, 1]])``.
-
-    Only the masks of `MASKS`, integers, lists of integers and the operators ``& | ~`` are evaluated.
-    """
+    """Parses a mask: ``causal``, ``window(2, 0)``, ``causal & ~prefix(1)``, ``keep([[1, 0], [1, 1]])``. Only the masks
+    of `MASKS`, integers, lists of integers and the operators ``& | ~`` are evaluated."""
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -80,12 +80,8 @@ def _task_of(arguments: Sequence[str]) -> "Task":
 
 
 def call(arguments: Sequence[str]) -> None:
-    """Runs the command of these arguments, and exits.
-
-    Raises:
-        ArgumentError: a command or an option does not exist, or a value has the wrong type.
-        RegardError: raised by the command.
-    """
+    """Runs the command of these arguments, and exits; raises ArgumentError if a command or an option does not exist, or
+    a value has the wrong type, and any RegardError of the command."""
     app = build(arguments)
     try:
         app(list(arguments))

@@ -81,10 +81,8 @@ def options_of(*kinds: type[Any]) -> dict[str, str]:
 
 
 def field_help(kind: type[Any], fitted: Set[str] = frozenset()) -> dict[str, str]:
-    """Returns the help of the options of a dataclass: the docstring of its field, in one paragraph, and its rules.
-
-    The names of fields in it become options. The data of a run decide the default of the options ``fitted``.
-    """
+    """Returns the help of the options of a dataclass: the docstring of its field, in one paragraph, with options as
+    names of fields, and its rules. The data of a run decide the default of the options ``fitted``."""
     texts = {name: text.replace("``", "") for name, text in field_texts(kind).items()}
     texts |= {
         one.name: option_help(kind, one, texts[one.name], one.name in fitted)

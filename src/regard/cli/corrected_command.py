@@ -36,11 +36,8 @@ POSITIONAL_ARGUMENTS = {
 
 
 class CorrectedError(ArgumentError):
-    """An error after which a command is shown that is right.
-
-    Args:
-        command: the command, as in a shell; a line for each if one of several is meant.
-    """
+    """An error after which a command is shown that is right, as in a shell; a line for each if one of several is
+    meant."""
 
     def __init__(self, message: str, command: str = ""):
         super().__init__(message)
@@ -68,11 +65,7 @@ def corrected_command(arguments: Sequence[str], error: CycloptsError, app_of: "C
 
 
 def command_with_columns(arguments: Sequence[str], columns: Mapping[str, str]) -> str:
-    """Returns the command that names these columns; "" if there is nothing to name.
-
-    Args:
-        columns: field of an option → column.
-    """
+    """Returns the command that names these columns, by the fields of their options; "" if there is nothing to name."""
     typed = list(arguments)
     for field in columns:
         name = option(field)

@@ -110,11 +110,8 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
 
 
 def write_page(translator: "TrainedTranslator", translations: Sequence["Translation"]) -> Path:
-    """Writes ``pictures/translations.html`` into the run: each translation, its attention, and its worked steps.
-
-    Returns:
-        The path of the file, which is self-contained.
-    """
+    """Writes ``pictures/translations.html`` into the run, a self-contained file: each translation, its attention, and
+    its worked steps."""
     from regard.records import Document
     from regard.viewer import View
 

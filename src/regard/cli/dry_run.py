@@ -21,11 +21,7 @@ WARMING_STEPS, TIMED_STEPS, MOST_SECONDS = 2, 8, 20.0
 
 
 def dry_run(task: "Task", fitted: "FittedConfig") -> None:
-    """Prepares a run in a temporary folder, prints its sizes, times a few steps, and removes everything.
-
-    Args:
-        fitted: the configuration of the run, and what the data decided of it.
-    """
+    """Prepares a fitted run in a temporary folder, prints its sizes, times a few steps, and removes everything."""
     import torch
 
     from regard.training.loggers import logger_classes

@@ -65,14 +65,11 @@ def _evaluate(task: "Task", run: str, data: str, machine: Machine, options: dict
 def evaluate_run(
     task: "Task", folder: "RunFolder", data: Any, name: str, options: dict[str, Any], device: str = "cpu"
 ) -> None:
-    """Evaluates a run, writes the results into its folder and prints them.
+    """Evaluates a run on data in any form that its training accepts, writes the results into its folder and prints
+    them.
 
-    ``regard train`` calls it too, if there are test data.
-
-    Args:
-        data: a data set, in any form that the task's training accepts.
-        name: name of the results in the run folder.
-        options: the options that the user typed, by the names of the fields of the task's ``evaluation_config``.
+    ``regard train`` calls it too, if there are test data. ``name`` is that of the results, and ``options`` are those
+    that the user typed, by the fields of the task's ``evaluation_config``.
     """
     from regard.training.model_card import write_card
 

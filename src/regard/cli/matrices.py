@@ -17,15 +17,10 @@ FILES = (".json", ".npy")
 
 
 def read_matrix(option: str, text: str, axes: tuple[int, ...] = (2,)) -> Tensor:
-    """Reads the matrix of an option.
+    """Reads the matrix of an option, float64, of one of these numbers of ``axes``, 2 or 4.
 
-    Args:
-        text: rows between semicolons, numbers between spaces or commas (``"1 0 1; 0 2 0"``); or nested lists as JSON;
-            or the path of a ``.json`` or ``.npy`` file. A single row is a matrix of one row.
-        axes: the allowed numbers of axes, 2 or 4.
-
-    Returns:
-        float64.
+    It is rows between semicolons, numbers between spaces or commas (``"1 0 1; 0 2 0"``); or nested lists as JSON; or
+    the path of a ``.json`` or ``.npy`` file. A single row is a matrix of one row.
     """
     text = text.strip()
     if text.startswith("["):
@@ -126,17 +121,12 @@ MOST_HEADS = 1000
 
 
 def seeded_sentence(words: list[str], dim: int, head_dim: int, heads: int, seed: int) -> dict[str, Tensor]:
-    """Returns inputs and weights for a sentence, by the options of the same tensors.
+    """Returns inputs and weights for a sentence, by the options of the same tensors, float64: ``--input [words, dim]``,
+    ``--w-query``, ``--w-key``, ``--w-value [dim, heads · head_dim]``, and with several heads
+    ``--w-output [heads · head_dim, dim]``, which projects them back to ``dim``.
 
     Embeddings are standard normal, and equal words have equal embeddings; weights have variance 1 / rows. All values
     are rounded to two decimals, so that the user can calculate with them.
-
-    Args:
-        heads: number of heads; with several, there is also ``--w-output``, which projects them back to ``dim``.
-
-    Returns:
-        float64: ``--input [words, dim]``, ``--w-query``, ``--w-key``, ``--w-value [dim, heads · head_dim]``,
-        ``--w-output [heads · head_dim, dim]``.
     """
     for name, size in (("--dim", dim), ("--head-dim", head_dim), ("--heads", heads)):
         whole_number(name, size, low=1)

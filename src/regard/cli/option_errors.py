@@ -20,11 +20,8 @@ TYPE_NAMES = {int: "a whole number", float: "a number", bool: "true or false", s
 
 @contextmanager
 def options_named(options: Mapping[str, str]) -> Iterator[None]:
-    """Replaces the names of arguments in the message of an ArgumentError by the names of their options.
-
-    Args:
-        options: name of the argument or the configuration field → name of the option.
-    """
+    """Replaces the names of arguments or configuration fields in the message of an ArgumentError by the names of their
+    options."""
     try:
         yield
     except ArgumentError as error:

@@ -10,11 +10,8 @@ LARGEST_INTEGER = 2**63 - 1
 
 
 def between(low: float, high: float) -> Callable[[Any, Any], None]:
-    """Returns a Cyclopts validator that accepts None and numbers from ``low`` to ``high``.
-
-    The validator is called with the type and the value of an option. It raises ValueError with the end of a message
-    that begins with the option's name.
-    """
+    """Returns a Cyclopts validator that accepts None and numbers from ``low`` to ``high``. It is called with the type
+    and the value of an option, and raises ValueError with the end of a message that begins with the option's name."""
 
     def check(kind: Any, value: Any) -> None:
         if value is not None and not low <= value <= high:

@@ -144,12 +144,8 @@ def _predict(
 
 
 def _with_runs(error: RunError, run: str, sentences: list[str]) -> RegardError:
-    """Returns the error of a run that does not exist, with the command that was meant.
-
-    Args:
-        run: what was typed for the run.
-        sentences: the other arguments.
-    """
+    """Returns the error of a run that does not exist, with the command that was meant, from what was typed for the run
+    and after it."""
     from regard.cli.corrected_command import CorrectedError
 
     if os.path.exists(run) or "no run folder" not in str(error) or _is_run(Path("runs", run)):
@@ -184,10 +180,8 @@ def _block_size(options: Any) -> int:
 
 def _predicted(trained: "Trained", sources: list[Any], options: Any, done: int = 0) -> "Iterator[Sequence[Prediction]]":
     """Yields the predictions, one block after the other, from the input number ``done`` on, with which a block begins.
-
     What is drawn at random may depend on the other inputs of a block, so the blocks are the same wherever the
-    predictions go.
-    """
+    predictions go."""
     size = _block_size(options)
     for first in range(done, len(sources), size):
         yield trained.predict_part(sources[first : first + size], first, options)
@@ -261,11 +255,8 @@ def _require_folder(path: Path) -> None:
 
 
 def read_inputs(trained: "Trained", sentences: list[str] | None, file: Path | None, column: str | None) -> "Numbered":
-    """Reads the inputs from the arguments, a file, a folder or standard input.
-
-    Raises:
-        DataError: there are both arguments and a file, the file cannot be read, or the text is not UTF-8.
-    """
+    """Reads the inputs from the arguments, a file, a folder or standard input; raises DataError if there are both
+    arguments and a file, the file cannot be read, or the text is not UTF-8."""
     from regard.tasks.prediction_inputs import Numbered, expanded, file_inputs, lines_of, text_inputs
     from regard.tasks.trained_run import TableTrained
 
@@ -287,11 +278,8 @@ EMPTY_ANSWER = "(empty)"
 
 
 def print_reports(trained: "Trained", predictions: "Sequence[Prediction]", ranked: bool) -> None:
-    """Prints each prediction, with an empty line between two of them.
-
-    Args:
-        ranked: whether the answers to an input are numbered.
-    """
+    """Prints each prediction, with an empty line between two of them, and with ranks if the answers to an input are
+    ``ranked``."""
     # A console keeps the standard output of the moment when it is created.
     from rich.console import Console
 

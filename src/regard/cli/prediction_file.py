@@ -24,23 +24,17 @@ class PredictionFile:
     """A file of predictions, a row for each answer: a table (``.tsv``, ``.csv``) or JSON objects (``.jsonl``).
 
     Until all predictions are made they are in ``<name>.part``, a JSON object a line, whose first line says of which
-    inputs, model and options they are. The complete file then replaces an older one. A ``.csv`` has each text as it is,
-    quoted as in RFC 4180; in a ``.tsv``, which is raw, white space within a text is one space.
+    inputs, model and options they are: they are continued only if inputs and ``identity`` are the same. The complete
+    file then replaces an older one. A ``.csv`` has each text as it is, quoted as in RFC 4180; in a ``.tsv``, which is
+    raw, white space within a text is one space.
 
-    Args:
-        numbers: the row of each input in its own file; None: they are counted from 1.
-        identity: what else the predictions depend on, as plain values: they are continued only if both are the same.
-        ranked: whether an input has several answers, each with its rank.
-        block: inputs that are predicted together: what an earlier command wrote of a block that is not whole is
-            predicted again, since draws may depend on the other inputs of the block.
+    ``numbers`` are the rows of the inputs in their own file; None: counted from 1. ``block`` inputs are predicted
+    together: what an earlier command wrote of a block that is not whole is predicted again, since draws may depend on
+    the other inputs of the block. ``done`` is the number of inputs whose predictions an earlier command has written, a
+    multiple of ``block``; from ``damaged_line`` of ``<name>.part`` on predictions are made again; 0: none is damaged.
 
-    Attributes:
-        done: the number of inputs whose predictions an earlier command has written, a multiple of ``block``.
-        damaged_line: the first line of ``<name>.part`` that is damaged: predictions are made again from there; 0: none.
-
-    Raises:
-        ArgumentError: the name ends in no known suffix, or ``<name>.part`` has other predictions.
-        DataError: there can be no such file.
+    Raises ArgumentError if the name ends in no known suffix, or ``<name>.part`` has other predictions, and DataError if
+    there can be no such file.
     """
 
     def __init__(
@@ -105,11 +99,8 @@ class PredictionFile:
         return done
 
     def _rank(self, line: bytes, done: int) -> int:
-        """Returns the rank of the answer that a line holds, 1 if answers have none; 0: the line is damaged.
-
-        Args:
-            done: the inputs that have answers in the lines before.
-        """
+        """Returns the rank of the answer that a line holds after ``done`` inputs with answers, 1 if answers have none;
+        0: the line is damaged."""
         try:
             fields = json.loads(line)
             rank, row, written = int(fields["rank"]) if self._ranked else 1, fields["row"], fields["input"]
@@ -136,11 +127,8 @@ class PredictionFile:
         self.done += len(predictions)
 
     def complete(self) -> None:
-        """Replaces the file by the complete one.
-
-        Raises:
-            DataError: it cannot be written; the predictions are kept in ``<name>.part``.
-        """
+        """Replaces the file by the complete one; raises DataError if it cannot be written: the predictions stay in
+        ``<name>.part``."""
         try:
             with AtomicFile(self.path) as temporary, temporary.open("wb") as file:
                 for line in self._lines():

@@ -59,12 +59,8 @@ class RunOptions:
 
 
 def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) -> FittedConfig:
-    """Combines the configuration of a file with command-line options; the data decide what neither says.
-
-    Args:
-        file: a YAML file with some of the fields of the sections ``data``, ``model`` and ``training``; None: no file.
-        options: the options that the user typed, by the names of their fields.
-    """
+    """Combines the configuration in a YAML file, if any, with the options that the user typed, by the names of their
+    fields; the data decide what neither says."""
     kinds, typed = section_kinds(task), options_by_section(task, options)
     sections = {} if file is None else upgraded_sections(_read(file, task), kinds)
     fields = {}
@@ -81,11 +77,8 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
 
 
 def resume_config(task: "Task", old: RunConfig, options: Mapping[str, Any]) -> RunConfig:
-    """Returns the configuration of a run that continues with other options.
-
-    Raises:
-        ArgumentError: an option differs that cannot change within a run.
-    """
+    """Returns the configuration of a run that continues with other options; raises ArgumentError if one differs that
+    cannot change within a run."""
     for section, fields in options_by_section(task, options).items():
         for name, wanted in fields.items():
             value = getattr(getattr(old, section), name)
@@ -111,11 +104,8 @@ def all_options(task: "Task") -> dict[str, str]:
 
 
 def as_yaml(config: RunConfig, reasons: Mapping[str, str] | None = None) -> str:
-    """Returns a configuration as the text of a file for ``--config``.
-
-    Args:
-        reasons: option → why the data decided it so, as a comment on its line.
-    """
+    """Returns a configuration as the text of a file for ``--config``, with the reasons of what the data decided as
+    comments."""
     content = config.to_dict()
     if isinstance(config.model, Configuration):  # a Transformer has no attention of a recurrent decoder
         content["model"] = {name: value for name, value in content["model"].items() if config.model.has_meaning(name)}
@@ -141,14 +131,8 @@ def _read(file: Path, task: "Task") -> dict[str, Any]:
 
 
 def check_name(option: str, name: str) -> str:
-    """Returns a name if it can be that of a file or a folder.
-
-    Args:
-        option: the option of the name, for messages.
-
-    Raises:
-        ArgumentError: the name is empty, too long, a path, or has unprintable characters.
-    """
+    """Returns the name that an option gives if it can be that of a file or a folder; raises ArgumentError if it is
+    empty, too long, a path, or has unprintable characters."""
     size = len(name.encode("utf-8", "surrogateescape"))
     if not name.strip():
         raise ArgumentError(f"{option} is empty; give a name")

@@ -39,11 +39,7 @@ MOST_NAMES = 10
 
 
 def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
-    """Runs the command.
-
-    Args:
-        fields: the fields of the task's configurations that the user typed, by name.
-    """
+    """Runs the command with the fields of the task's configurations that the user typed."""
     if options.tensorboard:
         names = [name.strip() for name in fields.get("logger", "").split(",") if name.strip()]
         fields = {**fields, "logger": ",".join(dict.fromkeys([*names, "tensorboard"]))}
@@ -136,10 +132,8 @@ def _check_no_folder(data: Any) -> None:
 
 
 def _resumed_name(task: "Task", options: RunOptions, fields: dict[str, Any]) -> str:
-    """Returns the name of the run to continue: the typed one, or that of the only run with the typed options.
-
-    Of several, the only one that has not ended is meant.
-    """
+    """Returns the name of the run to continue: the typed one, or that of the only run with the typed options; of
+    several, the only one that has not ended is meant."""
     if options.run is not None:
         return options.run
     folders = sorted(options.runs.iterdir()) if options.runs.is_dir() else []

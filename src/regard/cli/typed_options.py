@@ -21,12 +21,9 @@ _TYPED_OPTIONS: ContextVar[tuple[str, ...]] = ContextVar("typed options", defaul
 
 
 def remember_typed_options(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Records the names of the options that the user typed; Cyclopts calls it after reading the arguments.
-
-    Raises:
-        ArgumentError: a text is empty or contains a NUL character, which no file name can contain; or a number is not
-            finite, not an integer although it must be, or too large to be stored.
-    """
+    """Records the names of the options that the user typed; Cyclopts calls it after reading the arguments. Raises
+    ArgumentError if a text is empty or contains a NUL character, which no file name can contain; or a number is not
+    finite, not an integer although it must be, or too large to be stored."""
     typed = [argument for argument in arguments if argument.tokens and argument.name.startswith("--")]
     for argument in typed:
         for token in argument.tokens:

@@ -153,11 +153,8 @@ def choose_columns(
     """Returns the columns of a table that a task reads: those that the user named, or else those that fit the roles.
 
     ``say`` gets a line for the user about a remark on the table, about a column that was chosen by a usual name, and
-    about names of columns that may be a row.
-
-    Raises:
-        ColumnError: a column does not exist, or cannot be told.
-        DataError: there are no rows, or two columns have one name.
+    about names of columns that may be a row. Raises ColumnError if a column does not exist, or cannot be told, and
+    DataError if there are no rows, or two columns have one name.
     """
     where, names = records.header, [name for name in records.columns if name]
     if not records.columns:
@@ -190,10 +187,8 @@ def choose_columns(
 
 
 def chosen_columns(records: Records, roles: Roles, named: Sequence[str | None]) -> dict[str, tuple[str, str]]:
-    """Returns field → column and reason, for the columns that neither the user nor a default name has determined.
-
-    It is empty if a column cannot be determined, or if the order of the columns decides.
-    """
+    """Returns field → column and reason, for the columns that neither the user nor a default name has determined; empty
+    if a column cannot be determined, or if the order of the columns decides."""
     chosen = _chosen(records, roles, named)
     if any(name is None for name, _ in chosen):
         return {}
@@ -228,11 +223,8 @@ def columns_are_determined(records: Records, roles: Roles) -> bool:
 
 
 def input_column(records: Records, roles: Roles, named: str | None = None) -> str:
-    """Returns the column of the inputs in a table to predict, which need not have a column of targets.
-
-    Raises:
-        ColumnError: the column does not exist, or cannot be told.
-    """
+    """Returns the column of the inputs in a table to predict, which need not have a column of targets; raises
+    ColumnError if it does not exist, or cannot be told."""
     where, names, cells = records.header, _names(records), _Cells(records)
     one = replace(roles[0], option="--column")
     if named is not None:
@@ -328,10 +320,8 @@ def _by_name_or_content(names: list[str], one: Role, other: Role, cells: "_Cells
 
 
 def guessed_columns(records: Records, roles: Roles, known: Mapping[str, str | None]) -> dict[str, str]:
-    """Guesses each role's column by the names and the content of the columns; {} if one cannot be guessed.
-
-    ``known`` has the columns that need no guess: field → column or None.
-    """
+    """Guesses each role's column by the names and the content of the columns; {} if one cannot be guessed. ``known``
+    has the columns that need no guess: field → column or None."""
     chosen = _chosen(records, roles, [known[one.field] for one in roles])
     guesses = {one.field: name for one, (name, _) in zip(roles, chosen, strict=True) if name is not None}
     cells, names = _Cells(records), _names(records)

@@ -61,11 +61,8 @@ def delimited(path: Path) -> Records:
 
 
 def _separator(path: Path) -> str:
-    """Returns the separator of a CSV file: a comma, or another mark where that is certain.
-
-    It is certain if the header has no comma, and the header and the first rows have the same number of fields by the
-    other mark, at least two.
-    """
+    """Returns the separator of a CSV file: a comma, or another mark where the header has no comma, and header and first
+    rows have the same number of fields by it, at least two."""
     header = next(text_lines(path), "")
     for mark in _DELIMITER_NAMES:
         if mark == "," or "," in header or mark not in header:
@@ -227,11 +224,8 @@ _KNOWN_WORDS = frozenset(f"{_LANGUAGES} {_USUAL_WORDS}".split())
 
 
 def header_doubts(header: Sequence[str]) -> tuple[str, str]:
-    """Says whether a first line may be a row.
-
-    Returns:
-        the advice if the line is a row, and the doubt if it may be one; both are empty if it surely names the columns.
-    """
+    """Returns the advice if a first line is a row, and the doubt if it may be one; both are empty if it surely names
+    the columns."""
     cells = [cell for cell in header if cell]
     # pandas names columns without names by their numbers.
     if any(map(_is_value, cells)) and cells != [str(number) for number in range(len(cells))]:

@@ -57,13 +57,8 @@ def _without_spaces(text: str) -> str:
 
 
 def label_doubts(counts: Mapping[str, int], unit: str, advice: str) -> list[str]:
-    """Returns sentences about labels that may be a mistake.
-
-    Args:
-        counts: label → how many examples have it.
-        unit: what has a label: ``"text"``.
-        advice: what makes one label of those that differ only in how they are written.
-    """
+    """Returns sentences about labels that may be a mistake, from the number of examples of each, and what an example
+    is, such as ``"text"``. ``advice`` says what makes one label of those that differ only in how they are written."""
     said, several = [], [group for group in spellings(counts) if len(group) > 1]
     if several:
         number = len(counts) - sum(len(group) - 1 for group in several)

@@ -62,10 +62,8 @@ def opened_parquet(path: Path) -> Iterator["pyarrow.parquet.ParquetFile"]:
 def arrow_rows(
     where: str, batches: Iterable["pa.RecordBatch"], columns: Sequence[str], classes: Classes | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields some columns of Arrow batches, named as `flattened` names them, as the rows of `Records`.
-
-    Numbers of ``classes`` become their names. ``where`` names the table in messages.
-    """
+    """Yields some columns of Arrow batches, named as `flattened` names them, as the rows of `Records`; numbers of
+    ``classes`` become their names. ``where`` names the table in messages."""
     import pyarrow as pa
 
     named = {name: names for name, names in (classes or {}).items() if name in columns}
@@ -155,14 +153,8 @@ def _cell(path: Path, column: str, row: int, value: Mapping[str, Any] | None) ->
 
 @dataclass(frozen=True)
 class ParquetFileCell(StoredFile):
-    """A file in a cell of a Parquet table.
-
-    Attributes:
-        table: the table.
-        column: its column.
-        row: the number of its row, from 0.
-        path: what the table calls the file; None: nothing.
-    """
+    """A file in a cell of a Parquet table: its table, column and row, from 0, and what the table calls it, if
+    anything."""
 
     table: str
     column: str

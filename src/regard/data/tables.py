@@ -54,10 +54,8 @@ def column_names(path: Path) -> list[str]:
 
 def record_places(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields the rows of a table with all columns, each after its position, without empty lines of a .tsv or .csv.
-
-    Raises:
-        DataError: the file cannot be read or is empty, a row has other columns than the header, or is no JSON object.
-    """
+    Raises DataError if the file cannot be read or is empty, a row has other columns than the header, or is no JSON
+    object."""
     check_file(path, "rows")
     rows = open_records(path).rows(None)
     may_be_empty = path.suffix.lower() in (".tsv", ".csv")

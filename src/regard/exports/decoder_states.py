@@ -93,13 +93,11 @@ def random_caches(inputs: Sequence[ProgramInput], sizes: AxisSizes) -> list[Tens
 
 @dataclass
 class DecoderForm:
-    """The conversion of a decoder's state to a list of tensors and back.
+    """The conversion of a decoder's state to tensors, which each step changes or which stay as the encoder made them,
+    and back.
 
-    Attributes:
-        changing: the tensors that each step changes.
-        constant: the tensors of the encoder, which stay as they are.
-        tensors: converts a state and the lengths of the sources to tensors, those of ``changing`` first.
-        state: converts such tensors to a state.
+    ``tensors`` converts a state and the lengths of the sources to tensors, those of ``changing`` first; ``state`` the
+    reverse.
     """
 
     changing: list[ProgramInput]

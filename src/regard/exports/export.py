@@ -26,15 +26,11 @@ INDEX = "export.json"
 
 @dataclass(frozen=True)
 class Exportable:
-    """The parts of a trained run that an export needs.
+    """The parts of a trained run that an export needs; the model is on the CPU and in evaluation mode.
 
-    Attributes:
-        name: the name of the run.
-        task: the name of its task.
-        model: the model, on the CPU and in evaluation mode.
-        files: name → the content of a file of the run, such as a tokenizer, and the file.
-        preparation: how inputs are made from texts, images or sounds, as plain values.
-        front_end: computes the features of sounds that the model reads; None: it reads none, or features from files.
+    ``files`` are the contents of files of the run, such as a tokenizer, and the files; ``preparation`` says as plain
+    values how inputs are made; ``front_end`` computes the features of sounds that the model reads, None: none, or from
+    files.
     """
 
     name: str
@@ -118,12 +114,8 @@ def export(
 
 
 def check(model: nn.Module, to: Format) -> None:
-    """Raises ArgumentError if a model has no export of a format, as far as that is known before it is traced.
-
-    Args:
-        model: the model, on the CPU and in evaluation mode; for ``hf``, on any device.
-        to: the format.
-    """
+    """Raises ArgumentError if a model in evaluation mode, on the CPU unless ``to`` is ``hf``, has no export of a
+    format, as far as that is known before it is traced."""
     if to == "hf":
         from regard.exports import hugging_face
 

@@ -30,12 +30,8 @@ def require_packages() -> None:
 
 
 def save(program: Program, path: Path) -> None:
-    """Writes a program as an ONNX model whose inputs and outputs have the names of the program's.
-
-    Raises:
-        ArgumentError: PyTorch cannot export it.
-        WriteError: the file cannot be written.
-    """
+    """Writes a program as an ONNX model whose inputs and outputs have the names of the program's; raises ArgumentError
+    if PyTorch cannot export it, and WriteError if the file cannot be written."""
     recorded = traced(program)
     try:
         with quiet(), contextlib.redirect_stdout(io.StringIO()), torch.no_grad():
@@ -86,13 +82,9 @@ def largest_difference(program: Program, path: Path) -> float:
 class Quantized(NamedTuple):
     """The savings and losses of a quantization.
 
-    Attributes:
-        before: bytes of the file before.
-        after: bytes of the file after.
-        weights: bytes of the weights before, in float32.
-        quantized: those of them that became int8; the others stay float32, such as those of recurrent layers.
-        difference: the largest difference of an output.
-        agreement: the share of rows (or pixels) of the first output with the same largest entry; None for an encoder.
+    The numbers of bytes are those of the file before and after, of its weights in float32, and of those that became
+    int8; the others stay float32, such as those of recurrent layers. ``agreement`` is the share of rows (or pixels) of
+    the first output with the same largest entry; None for an encoder.
     """
 
     before: int
@@ -104,10 +96,8 @@ class Quantized(NamedTuple):
 
 
 def quantize(program: Program, path: Path) -> Quantized:
-    """Replaces an ONNX model by one with weights of int8, whose activations are quantized when it runs.
-
-    Differences are measured on 32 random inputs.
-    """
+    """Replaces an ONNX model by one with weights of int8, whose activations are quantized when it runs. Differences are
+    measured on 32 random inputs."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

@@ -21,13 +21,7 @@ FIXED_SIZE = -1
 
 
 class ProgramInput(NamedTuple):
-    """An input of a program.
-
-    Attributes:
-        name: its name.
-        axes: its axes.
-        meaning: its content, for people.
-    """
+    """An input of a program: its name, its axes, and its content, for people."""
 
     name: str
     axes: Axes
@@ -65,12 +59,8 @@ class Program:
     reference: Callable[..., tuple[Tensor, ...]] | None = None
 
     def other_example(self, more: int, **changed: int) -> tuple[Tensor, ...]:
-        """Returns an example whose axes are longer than those of ``sizes``, as far as their limits permit.
-
-        Args:
-            more: how much longer.
-            changed: sizes that are exactly these.
-        """
+        """Returns an example whose axes are longer than those of ``sizes``, by ``more`` and as far as their limits
+        permit, or exactly as ``changed`` says."""
         longer = {axis: min(size + more, self.limits.get(axis, size + more)) for axis, size in self.sizes.items()}
         return self.example({**longer, **changed})
 

@@ -45,14 +45,8 @@ from regard.positions import Learned
 
 
 def programs_of(model: nn.Module, front_end: LogMel | None = None) -> list[Program]:
-    """Returns the programs of a model of regard, which must be in evaluation mode on the CPU.
-
-    Args:
-        front_end: computes its features of sounds, as a part of the programs; None: they read features.
-
-    Raises:
-        ArgumentError: the model is of a class that has none.
-    """
+    """Returns the programs of a model of regard, which must be in evaluation mode on the CPU, with the computation of
+    its features of sounds, if there is a front end. Raises ArgumentError if the model is of a class that has none."""
     makers: Any = (
         (TextClassifier, _text_classifier),
         (ImageClassifier, _image_classifier),
@@ -71,12 +65,7 @@ def programs_of(model: nn.Module, front_end: LogMel | None = None) -> list[Progr
 
 
 class _Forward(nn.Module):
-    """A function of tensors that calls a model, as a module.
-
-    Args:
-        model: the model, whose parameters the program has.
-        function: computes the outputs.
-    """
+    """A function of tensors that calls a model, as a module with the model's parameters."""
 
     def __init__(self, model: nn.Module, function: Callable[..., tuple[Tensor, ...]]):
         super().__init__()
@@ -324,11 +313,7 @@ def exact_hop(front_end: LogMel) -> Fraction:
 
 
 class LogMelInput(nn.Module):
-    """`regard.data.speech.log_mel.LogMel` of a padded batch, in operators that PyTorch exports.
-
-    Args:
-        front_end: computes the same features outside of a program.
-    """
+    """`regard.data.speech.log_mel.LogMel`, ``front_end``, of a padded batch, in operators that PyTorch exports."""
 
     window: Tensor
     filters: Tensor
@@ -342,12 +327,8 @@ class LogMelInput(nn.Module):
         self.register_buffer("filters", torch.from_numpy(front_end.filters.T.copy()), persistent=False)
 
     def forward(self, samples: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes the features ``[batch, frames, bands]``, and the number of frames of each row.
-
-        Args:
-            samples: ``[batch, samples]``, the samples of whole frames; padding has no effect.
-            lengths: ``int64 [batch]``, samples of each sound.
-        """
+        """Computes the features ``[batch, frames, bands]`` of samples ``[batch, samples]`` of whole frames, and the
+        number of frames of each row; padding has no effect."""
         length = self.front_end.length
         present = torch.arange(samples.shape[1], device=samples.device) < lengths[:, None]
         signal = samples.double()
@@ -375,12 +356,8 @@ class _OfSamples(nn.Module):
 
 
 def reads_samples(program: Program, front_end: LogMel) -> Program:
-    """Puts a front end before a program, which then reads samples in place of features.
-
-    Args:
-        program: its inputs are features ``[batch, frames, bands]`` and their lengths.
-        front_end: computes features.
-    """
+    """Puts a front end before a program of features ``[batch, frames, bands]`` and lengths, which then reads samples
+    instead."""
 
     def reference(samples: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         rows = [

@@ -34,10 +34,7 @@ def check_limits(program: Program) -> None:
 
 def traced(program: Program) -> ExportedProgram:
     """Records a program with PyTorch's exporter; the operators `PORTABLE_OPERATORS` still stand for PyTorch's own.
-
-    Raises:
-        ArgumentError: PyTorch cannot export it, or not for every size.
-    """
+    Raises ArgumentError if PyTorch cannot export it, or not for every size."""
     check_limits(program)
     # A view would be recorded as one, with its base.
     example = tuple(
@@ -84,10 +81,7 @@ def with_operators_of_pytorch(recorded: ExportedProgram) -> ExportedProgram:
 
 def save(recorded: ExportedProgram, path: Path) -> None:
     """Writes a program that needs PyTorch alone: ``torch.export.load(path).module()`` is a function of its inputs.
-
-    Raises:
-        WriteError: the file cannot be written.
-    """
+    Raises WriteError if the file cannot be written."""
     # The name of the file decides names inside of it.
     portable = with_operators_of_pytorch(recorded)
     with AtomicFile(path) as temporary, quiet():
@@ -118,11 +112,7 @@ def checks(program: Program) -> Iterator[tuple[Tensor, ...]]:
 
 
 def difference(outputs: Sequence[Tensor], expected: Sequence[Tensor], name: str) -> float:
-    """Returns the largest difference between outputs.
-
-    Raises:
-        RunError: it is too large: the exported program is another function.
-    """
+    """Returns the largest difference between outputs; raises RunError if the exported program is another function."""
     largest = 0.0
     for output, right in zip(outputs, expected, strict=True):
         if output.shape != right.shape:

@@ -113,16 +113,9 @@ class BahdanauDecoder(RecurrentDecoder):
     def _attend(
         self, hidden: Tensor, token: Tensor, state: DecoderState
     ) -> tuple[Attended, EarlierWeights | None, ChosenKey | None]:
-        """Attends to the annotations before a step.
-
-        Args:
-            hidden: the state of the top layer, ``[batch, hidden_dim]``.
-            token: the embedded token before the predicted one, ``[batch, embedding_dim]``.
-            state: the state before the step.
-
-        Returns:
-            Context and weights, what the next step sees of them, and the choice of REINFORCE in training.
-        """
+        """Attends to the annotations before a step, with the state of the top layer and the embedded token before the
+        predicted one. Returns context and weights, what the next step sees of them, and the choice of REINFORCE in
+        training."""
         attention, memory, earlier, choice = self.attention, state.memory, state.earlier, None
         assert memory is not None
         query = torch.cat([hidden.to(token.dtype), token], -1) if self.query_token else hidden

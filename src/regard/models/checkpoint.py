@@ -266,11 +266,9 @@ def _whole(file: Path) -> Iterator[Any]:
 
 
 def _without_memory(kind: type[nn.Module], config: Any, tensors: int, file: Path) -> dict[str, Tensor] | None:
-    """Returns the tensors of a model without their elements; None for a backbone that needs elements.
-
-    A configuration of unknown origin may ask for any amount of memory and any number of layers. Here tensors take no
-    memory, and there are no more parts than a model with so many ``tensors``, those of the file, has.
-    """
+    """Returns the tensors of a model without their elements; None for a backbone that needs elements. A configuration
+    of unknown origin may ask for any amount of memory and any number of layers: here tensors take no memory, and there
+    are no more parts than a model with so many ``tensors``, those of the file, has."""
     thread, parts = threading.get_ident(), itertools.count(1)
 
     def count(*_: object) -> None:

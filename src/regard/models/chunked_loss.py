@@ -23,12 +23,8 @@ LINEAR_FORWARD = nn.Linear.forward
 
 
 class VocabularyLoss(NamedTuple):
-    """The loss of a batch of tokens.
-
-    Attributes:
-        total: sum of the smoothed losses, nats; differentiable.
-        nll: ``[rows]``, −log p(target) of each token, nats, without smoothing or gradient; 0 for ignored rows.
-    """
+    """The sum of the smoothed losses of tokens, in nats, differentiable, and −log p(target) of each, ``[rows]``,
+    without smoothing or gradient, 0 for ignored rows."""
 
     total: Tensor
     nll: Tensor
@@ -97,17 +93,11 @@ def vocabulary_loss(
 def output_loss(
     features: Tensor, output: nn.Module, target: Tensor, *, label_smoothing: float = 0.0, ignore: int | None = None
 ) -> VocabularyLoss:
-    """Computes `vocabulary_loss` for an output matrix that is a module.
+    """Computes `vocabulary_loss` for features ``[..., dim]`` and an output matrix that is a module.
 
     A module whose call can be seen or changed (by hooks, a wrapper, another class than `nn.Linear`) is called with the
     rows that count, and its logits stay in memory for the backward pass. A hook that changes nothing changes no bit of
     the loss: an `nn.Linear` is then called once for each chunk.
-
-    Args:
-        features: ``[..., dim]``.
-        output: ``dim`` → logits over the vocabulary.
-        target: ``int64``, as many as there are features.
-        label_smoothing, ignore: as for `vocabulary_loss`.
     """
     rows, labels = features.flatten(0, -2), target.flatten()
     if isinstance(output, nn.Linear) and runs(output, LINEAR_FORWARD):
@@ -130,16 +120,10 @@ def output_loss(
 
 
 class CountedRows(NamedTuple):
-    """The rows of a loss that count: selected where the host knows them, else all rows with a mask.
+    """The ``features [rows, dim]`` and labels of a loss that count: selected where the host knows them (``selected``
+    are their numbers among all rows), else all rows, with a mask ``counts``, and features of 0 in the others.
 
-    A selection would make the host wait for an accelerator, which knows how many there are.
-
-    Attributes:
-        features: ``[rows, dim]``; 0 in rows that do not count.
-        labels: ``int64 [rows]``; a valid id in rows that do not count.
-        counts: bool ``[rows]``; None: all of these rows count.
-        selected: ``int64 [rows]``, their numbers among all rows; None: these are all rows.
-        number: of all rows.
+    A selection would make the host wait for an accelerator, which knows how many there are. ``number`` counts all rows.
     """
 
     features: Tensor
@@ -172,13 +156,8 @@ def _check_smoothing(label_smoothing: float) -> None:
 
 
 class _LogitsLoss(NamedTuple):
-    """The loss of a chunk.
-
-    Attributes:
-        total: sum of the smoothed losses.
-        nll: ``[rows]``, −log p(target).
-        log_probabilities: ``[rows, vocabulary]``.
-    """
+    """The loss of a chunk: the sum of the smoothed losses, −log p(target) ``[rows]``, and log p
+    ``[rows, vocabulary]``."""
 
     total: Tensor
     nll: Tensor

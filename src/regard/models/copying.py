@@ -51,12 +51,8 @@ class CopyGate(Module):
 
 
 class CopyLoss(NamedTuple):
-    """The loss of a batch of tokens.
-
-    Attributes:
-        total: sum of the smoothed losses in nats; differentiable.
-        nll: ``[batch, steps]``, −log P(target) of each token in nats, without smoothing or gradient; 0 if ignored.
-    """
+    """The sum of the smoothed losses of tokens, in nats, differentiable, and −log P(target) of each,
+    ``[batch, steps]``, without smoothing or gradient, 0 if ignored."""
 
     total: Tensor
     nll: Tensor
@@ -174,12 +170,8 @@ def copy_loss(
 
 
 def copy_share(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """Computes the share of P(target) that is copied: ``(1 − p_gen) Σ weights / P(target)``, ``[batch, steps]``.
-
-    Args:
-        logits: ``[batch, steps, vocabulary]``.
-        gate, weights, source, target: as for `copy_loss`.
-    """
+    """Computes the share of P(target) that is copied, ``(1 − p_gen) Σ weights / P(target)``, ``[batch, steps]``, from
+    ``logits [batch, steps, vocabulary]`` and the arguments of `copy_loss`."""
     known = target < logits.shape[-1]
     generated, copied = _gate_log_probabilities(gate, weights)
     chosen = logits.to(generated.dtype).log_softmax(-1).gather(-1, target.where(known, 0)[..., None]).squeeze(-1)

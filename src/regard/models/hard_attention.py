@@ -13,13 +13,8 @@ ESTIMATORS = ("reinforce", "straight_through")
 
 
 class ChosenKey(NamedTuple):
-    """The chosen annotation of each query.
-
-    Attributes:
-        weights: one-hot ``[batch, keys]``; zero for a row without keys.
-        log_probability: ``[batch]`` in nats, of the choice; differentiable.
-        entropy: ``[batch]`` in nats, of the soft weights; differentiable.
-    """
+    """The chosen annotation of each query: one-hot weights ``[batch, keys]`` (zero for a row without keys), the
+    log-probability of the choice, and the entropy of the soft weights, both ``[batch]`` in nats and differentiable."""
 
     weights: Tensor
     log_probability: Tensor
@@ -93,14 +88,8 @@ class ReinforceBaseline(Module):
         self.value.mul_(self.decay).add_(mean.to(self.value.dtype), alpha=1 - self.decay)
 
     def loss(self, choices: "Choices", nll: Tensor, is_token: Tensor, entropy_weight: float) -> Tensor:
-        """Computes `reinforce_loss` with this baseline, which is updated while the module is in training mode.
-
-        Args:
-            choices: the choices of hard attention.
-            nll: ``[batch, steps]``, −log p of each target token given the choices.
-            is_token: bool ``[batch, steps]``.
-            entropy_weight: λ_e.
-        """
+        """Computes `reinforce_loss`, and updates this baseline while the module is in training mode;
+        ``nll [batch, steps]`` is −log p of each target token given the choices."""
         loss = reinforce_loss(
             choices.log_probability, choices.entropy, -nll, is_token, self.value.clone(), entropy_weight=entropy_weight
         )
@@ -110,12 +99,8 @@ class ReinforceBaseline(Module):
 
 
 class Choices(NamedTuple):
-    """The choices of hard attention, for REINFORCE.
-
-    Attributes:
-        log_probability: ``[batch, steps]``, of the chosen annotations; differentiable.
-        entropy: ``[batch, steps]`` in nats, of the distributions of the choices; differentiable.
-    """
+    """The log-probabilities of the chosen annotations, and the entropies of the distributions of the choices, each
+    ``[batch, steps]`` in nats and differentiable, for REINFORCE."""
 
     log_probability: Tensor
     entropy: Tensor
@@ -138,23 +123,14 @@ def reinforce_loss(
     reward_weight: float = 1.0,
     entropy_weight: float = 0.01,
 ) -> Tensor:
-    """Computes a loss whose gradient is minus that of the expected reward and the entropy bonus, summed over tokens.
-
-    .. math::
-
-        − Σ_t [ λ_r · log p(s_t) · Σ_{u ≥ t} (r_u − b) + λ_e · H(s_t) ]
+    """Computes a loss whose gradient is minus that of the expected reward and the entropy bonus, summed over tokens:
+    ``− Σ_t [ λ_r · log p(s_t) · Σ_{u ≥ t} (r_u − b) + λ_e · H(s_t) ]``.
 
     Xu et al. 2015, §4.1, eq. 11-12; they multiply each choice by the reward of the whole sentence. Here each choice is
     multiplied by the reward of its own and the later words, because earlier words do not depend on it: the expectation
-    is the same, and the variance is smaller.
-
-    Args:
-        log_probability, entropy: as in `Choices`.
-        reward: log-probability of each target token given the choices, ``[batch, steps]`` in nats; a constant.
-        mask: bool ``[batch, steps]``: True for a target token.
-        baseline: b, the average reward of a token, in nats.
-        reward_weight: λ_r.
-        entropy_weight: λ_e.
+    is the same, and the variance is smaller. The reward r is the log-probability of each target token given the
+    choices, ``[batch, steps]`` in nats, a constant; ``mask`` is True for target tokens; b is ``baseline``, the average
+    reward of a token.
     """
     advantage = ((reward.detach() - baseline) * mask).flip(-1).cumsum(-1).flip(-1)
     terms = reward_weight * log_probability * advantage + entropy_weight * entropy

@@ -22,12 +22,8 @@ INITIAL_STD = 0.02
 
 
 class LanguageLoss(NamedTuple):
-    """The loss of a batch of sequences.
-
-    Attributes:
-        total: mean over the predicted tokens, with label smoothing; differentiable.
-        nll: ``[batch, length]``, −log p of each predicted token in nats, without smoothing or gradient.
-    """
+    """The mean loss of the predicted tokens, with label smoothing, differentiable, and −log p of each,
+    ``[batch, length]``, in nats, without smoothing or gradient."""
 
     total: Tensor
     nll: Tensor

@@ -135,13 +135,8 @@ class LuongDecoder(RecurrentDecoder):
 
 
 class PredictedPosition(Module):
-    """The center of local-p: ``p = length · σ(v · tanh(W h))`` (Luong et al. 2015, eq. 9).
-
-    Keys are counted from 0, so that ``p`` lies between 0 and the length.
-
-    Args:
-        hidden_dim: features of ``h``, and of the hidden layer.
-    """
+    """The center of local-p from a state h of ``hidden_dim`` features: ``p = length · σ(v · tanh(W h))`` (Luong et al.
+    2015, eq. 9). Keys are counted from 0, so that ``p`` lies between 0 and the length."""
 
     def __init__(self, hidden_dim: int):
         super().__init__()

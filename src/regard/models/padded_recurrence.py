@@ -32,16 +32,11 @@ GATE_SHIFT = 1e4
 
 
 def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Runs an LSTM or GRU over rows of different lengths, in operations that do not depend on the lengths.
+    """Runs an LSTM or GRU, with biases and without projections, over rows ``[batch, steps, input_size]`` of different
+    lengths, in operations that do not depend on the lengths; each row has a step.
 
-    Args:
-        rnn: an LSTM or GRU with biases and without projections.
-        padded: ``[batch, steps, input_size]``.
-        lengths: integers ``[batch]``, from 1 to ``steps``.
-
-    Returns:
-        The outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
-        last states, each ``[layers · directions, batch, hidden_size]``.
+    Returns the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
+    last states, each ``[layers · directions, batch, hidden_size]``.
     """
     if not isinstance(rnn, (nn.LSTM, nn.GRU)):
         raise KindError(
@@ -128,16 +123,10 @@ _LIBRARY.define(
 
 
 def recurrent_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Computes the outputs of a layer, 0 after the end of a row, and the last states.
+    """Computes the outputs of a layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
+    last hidden states, and those of the cells of an LSTM, ``[directions, batch, hidden_size]``.
 
-    Args:
-        padded: ``[batch, steps, input_size]``.
-        lengths: integers ``[batch]``, from 1 to ``steps``.
-        weights: of one direction or both, each ``weight_ih, weight_hh, bias_ih, bias_hh`` as PyTorch has them.
-
-    Returns:
-        The outputs ``[batch, steps, directions · hidden_size]``, and the hidden states, and those of the cells of an
-        LSTM, ``[directions, batch, hidden_size]``.
+    ``weights`` are those of one direction or both, each ``weight_ih, weight_hh, bias_ih, bias_hh`` as PyTorch has them.
     """
     outputs, *last = torch.ops.regard.recurrent_layer(padded, lengths, list(weights))
     return outputs, *(last if _is_lstm(weights) else last[:1])

@@ -20,12 +20,8 @@ from regard.names.missing_names import hinted
 
 @dataclass(frozen=True)
 class EncodedSource(Encoded):
-    """The output of the encoder, and the source itself.
-
-    Attributes:
-        source: ``int64 [batch, source]``, ids of each row's extended vocabulary.
-        size: entries of the extended vocabulary; None: as many as the largest id needs.
-    """
+    """The output of the encoder; the source, ``int64 [batch, source]``, as ids of each row's extended vocabulary; and
+    the entries of that (None: as many as the largest id needs)."""
 
     source: Tensor = field(kw_only=True)
     size: int | None = field(kw_only=True, default=None)
@@ -34,14 +30,8 @@ class EncodedSource(Encoded):
 @hinted
 @dataclass(frozen=True)
 class PointerState:
-    """The state of the decoder of a pointer-generator for a batch of rows.
-
-    Attributes:
-        decoder: the state of the translator's decoder.
-        annotations: ``[rows, source, dim]``.
-        source: ``int64 [rows, source]``, ids of the extended vocabulary.
-        size: entries of the extended vocabulary.
-    """
+    """The state of the decoder of a pointer-generator for a batch of rows: that of the translator's decoder, the
+    annotations ``[rows, source, dim]``, and source and size as in `EncodedSource`."""
 
     decoder: Any
     annotations: Tensor
@@ -60,14 +50,9 @@ class PointerState:
 
 
 class Copied(NamedTuple):
-    """Which tokens of known targets are copied, and from where.
-
-    Attributes:
-        share: ``[batch, target − 1]``: the part of each token's probability that is copied, in [0, 1].
-        position: ``int64 [batch, target − 1]``: the source position with the same word and the largest weight; 0 for a
-            token that the source does not have.
-        weights: ``[batch, target − 1, source]``.
-    """
+    """Which tokens of known targets are copied: the part of each one's probability, ``[batch, target − 1]``; from
+    where, as the position of the same word with the largest weight, 0 without one; and
+    ``weights [batch, target − 1, source]``."""
 
     share: Tensor
     position: Tensor

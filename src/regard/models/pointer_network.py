@@ -52,13 +52,9 @@ class PointerNetworkConfig(Configuration):
 @hinted
 @dataclass(frozen=True)
 class PointingState:
-    """The state of a `PointerNetwork` for a batch of rows.
-
-    Attributes:
-        recurrent: the state of the decoder's layers.
-        memory: keys are the annotations, values the embedded elements; both begin with those of the end.
-        named: bool ``[batch, 1 + length]``: where the answer has pointed already.
-    """
+    """The state of a `PointerNetwork` for a batch of rows: that of the decoder's layers; the memory, annotations as
+    keys and embedded elements as values, both with those of the end first; and ``named``, bool ``[batch, 1 + length]``,
+    where the answer has pointed already."""
 
     recurrent: State
     memory: Memory

@@ -63,18 +63,9 @@ def _dropped(rnn: nn.RNNBase, output: Tensor) -> Tensor:
 
 
 class Recurrence(Module):
-    """LSTM or GRU layers of a decoder, which run over a whole sequence or step by step.
-
-    A decoder with attention runs step by step, because a part of its input (the context) depends on the steps before.
-
-    Args:
-        cell: ``"lstm"`` (Hochreiter & Schmidhuber 1997, with forget biases of 1) or ``"gru"`` (Cho et al.
-            2014).
-        input_dim: features of the input.
-        hidden_dim: features of each layer's state.
-        layers: number of layers.
-        dropout: rate between layers.
-    """
+    """LSTM (Hochreiter & Schmidhuber 1997, with forget biases of 1) or GRU (Cho et al. 2014) layers of a decoder, which
+    run over a whole sequence or step by step. A decoder with attention runs step by step, because a part of its input
+    (the context) depends on the steps before."""
 
     def __init__(self, cell: str, input_dim: int, hidden_dim: int, layers: int = 1, dropout: float = 0.0):
         super().__init__()
@@ -92,17 +83,11 @@ class Recurrence(Module):
         return 2 if self.cell == "lstm" else 1
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Runs all layers over a sequence.
+        """Runs all layers over a sequence ``[batch, steps, input_dim]``, from a state of tensors
+        ``[layers, batch, hidden_dim]``.
 
-        Args:
-            inputs: ``[batch, steps, input_dim]``.
-            state: before the first step, each tensor ``[layers, batch, hidden_dim]``.
-
-        Returns:
-            The top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step.
-
-        Raises:
-            ShapeError: a tensor of the state has another size.
+        Returns the top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step. Raises
+        ShapeError if a tensor of the state has another size.
         """
         refuse_parts("a recurrent layer")
         size = self.layers, inputs.shape[0], self.hidden_dim
@@ -120,30 +105,16 @@ class Recurrence(Module):
         return outputs, after if self.cell == "lstm" else (after,)
 
     def step(self, input: Tensor, state: State) -> tuple[Tensor, State]:
-        """Calls the module for one step.
-
-        Args:
-            input: ``[batch, input_dim]``.
-            state: as for `forward`.
-
-        Returns:
-            The top layer's hidden state ``[batch, hidden_dim]``, and the state after the step.
-        """
+        """Calls the module for one step, of ``[batch, input_dim]``, and returns the top layer's hidden state
+        ``[batch, hidden_dim]``, and the state after the step."""
         outputs, state = self(input[:, None], state)
         return outputs[:, 0], state
 
 
 def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
-    """Runs an LSTM or GRU over padded rows of different lengths; padding has no influence.
+    """Runs an LSTM or GRU, as in `run_padded` and with ``batch_first``, over padded rows of different lengths.
 
-    Args:
-        rnn: an LSTM or GRU with biases and without projections; ``batch_first``.
-        padded: ``[batch, steps, input_size]``.
-        lengths: integers ``[batch]``.
-
-    Returns:
-        The outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
-        last states. A row without a step has outputs and states of 0.
+    Padding has no influence. A row without a step has outputs and states of 0.
     """
     refuse_parts("a recurrent layer")
     if _must_leave_autocast(padded):

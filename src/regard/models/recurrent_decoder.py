@@ -54,14 +54,9 @@ class DecoderState:
 
 
 class Decoded(NamedTuple):
-    """The result of some decoder steps.
-
-    Attributes:
-        readout: ``[batch, steps, embedding_dim]``, the input of the output matrix.
-        state: the state after the last step.
-        weights: attention weights ``[batch, steps, source]``, or None without attention.
-        choices: the choices of hard attention by REINFORCE in training, else None.
-    """
+    """The result of some decoder steps: the readout ``[batch, steps, embedding_dim]``, which is the input of the output
+    matrix; the state after the last step; attention weights ``[batch, steps, source]``, or None without attention; and
+    the choices of hard attention by REINFORCE in training."""
 
     readout: Tensor
     state: DecoderState
@@ -70,13 +65,8 @@ class Decoded(NamedTuple):
 
 
 class SearchStep(NamedTuple):
-    """The result of one search step.
-
-    Attributes:
-        log_probabilities: of the next token, float32 ``[rows, vocabulary]``.
-        state: the decoder's state after the step.
-        weights: attention weights ``[rows, source]``, or None without attention.
-    """
+    """The result of one search step: log-probabilities of the next token, float32 ``[rows, vocabulary]``, the decoder's
+    state after the step, and attention weights ``[rows, source]``, or None without attention."""
 
     log_probabilities: Tensor
     state: Any
@@ -84,16 +74,12 @@ class SearchStep(NamedTuple):
 
 
 class Readout(Module):
-    """One hidden layer over several inputs: ``tanh(W [x; y; …] + b)``, or maxout over pairs of such sums.
+    """One hidden layer over several inputs: ``tanh(W [x; y; …] + b)``, or maxout (Goodfellow et al. 2013) over pairs of
+    such sums, the maximum of each.
 
     With state, embedded token and context as inputs and maxout it is the deep output of Bahdanau et al. 2015, A.2.2
     (their ``t̃ = U s + V E y + C c`` and ``t``; we add a bias). With state and context and tanh it is the attentional
     vector ``h̃`` of Luong et al. 2015, eq. 5.
-
-    Args:
-        input_dims: features of each input.
-        output_dim: features of the output.
-        kind: ``"tanh"`` or ``"maxout"`` (Goodfellow et al. 2013), the maximum of two sums for each feature.
     """
 
     def __init__(self, input_dims: tuple[int, ...], output_dim: int, kind: str = "tanh"):

@@ -12,13 +12,8 @@ from regard.models.text_predictor import DecodedRow, TextPredictor, TranslatorOu
 
 
 class RecurrentPredictor(TextPredictor):
-    """Predicts a text with a recurrent decoder; a subclass encodes its kind of source.
-
-    Attributes:
-        config: the configuration; besides what a `TextPredictor` needs, it has ``attention``.
-        decoder: the decoder.
-        baseline: the baseline of hard attention by REINFORCE; None without it.
-    """
+    """Predicts a text with a recurrent decoder; a subclass encodes its kind of source. ``baseline`` is that of hard
+    attention by REINFORCE; None without it."""
 
     decoder: RecurrentDecoder
     baseline: ReinforceBaseline | None

@@ -20,14 +20,9 @@ def step_attention(
     width: int = 1,
     **sizes: Any,
 ) -> Any:
-    """Creates the attention of a decoder, an `Attention` or a `MonotonicAttention`.
-
-    Args:
-        kind: ``monotonic``, ``chunkwise``, ``stepwise`` or ``forward``; any other name is soft attention.
-        score, query_dim, key_dim, dim, sizes: as in `regard.scores.create`.
-        normalizer: of soft attention.
-        width: annotations of a chunk, of ``chunkwise``.
-    """
+    """Creates the attention of a decoder: a `MonotonicAttention` for ``monotonic``, ``chunkwise`` (whose chunks have
+    ``width`` annotations), ``stepwise`` or ``forward``, else an `Attention` with ``normalizer``. Other arguments are as
+    in `regard.scores.create`."""
     if kind in ("monotonic", "chunkwise"):
         width = width if kind == "chunkwise" else 1
         return MonotonicAttention.create(score, query_dim, key_dim, dim, width=width)

@@ -165,13 +165,8 @@ class TextClassifier(Module):
 
 
 def pool(annotations: Tensor, lengths: Tensor, kind: str) -> Tensor:
-    """Computes the mean or maximum over the annotations of each sequence, ``[batch, dim]``; 0 for a sequence of none.
-
-    Args:
-        annotations: ``[batch, length, dim]``.
-        lengths: ``int64 [batch]``.
-        kind: ``"mean"`` or ``"max"``.
-    """
+    """Computes the ``mean`` or ``max`` over the annotations ``[batch, length, dim]`` of each sequence; 0 for a sequence
+    of none."""
     present = torch.arange(annotations.shape[1], device=lengths.device) < lengths[:, None]
     if kind == "mean":
         total = annotations.masked_fill(~present[..., None], 0).sum(1)

@@ -13,14 +13,9 @@ from regard.tracing.transforms import sent
 
 @dataclass(frozen=True)
 class TokenContinuation:
-    """The continuation of a text by a language model.
-
-    Attributes:
-        tokens: the new tokens, without the one that ends the text.
-        log_probability: log p of the new tokens in nats, without temperature; of the ending token too.
-        ended: whether the model ended the text.
-        first: ``float32 [vocabulary]``: log p of each token after the first tokens.
-    """
+    """The continuation of a text by a language model: the new tokens, without the one that ends the text; log p of
+    these in nats, without temperature, of the ending token too; whether the model ended the text; and log p of each
+    token after the first tokens, ``float32 [vocabulary]``."""
 
     tokens: list[int]
     log_probability: float
@@ -39,19 +34,11 @@ def continue_tokens(
     forbidden: Sequence[int] = (),
     generator: torch.Generator | None = None,
 ) -> TokenContinuation:
-    """Continues a sequence of tokens.
+    """Continues a sequence of at least one token by at most ``most`` ones, by a model in evaluation mode.
 
     The model reads at most its ``context``: the last tokens of ``given``, and when the context is full, its last half
-    again, so that each new token is predicted from at least half a context where the text has so many tokens.
-
-    Args:
-        model: the model, in evaluation mode.
-        given: the first tokens, at least one.
-        most: largest number of new tokens.
-        choice: how each token is drawn.
-        end: token that ends the text.
-        forbidden: tokens that are never chosen.
-        generator: random number generator on the model's device or the CPU; None: PyTorch's default.
+    again, so that each new token is predicted from at least half a context where the text has so many tokens. The token
+    ``end`` ends the text; ``generator`` None: PyTorch's default.
     """
     device = next(model.parameters()).device
     context = model.config.context

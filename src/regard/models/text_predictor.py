@@ -47,13 +47,8 @@ class TranslatorOutput(NamedTuple):
 
 
 class DecodedRow(NamedTuple):
-    """One step of a decoder, before the output matrix.
-
-    Attributes:
-        readout: ``[rows, dim]``, the input of the output matrix.
-        state: the state after the step.
-        weights: ``[rows, source]``.
-    """
+    """One step of a decoder: the input of the output matrix, ``[rows, dim]``, the state after the step, and the
+    weights, ``[rows, source]``."""
 
     readout: Tensor
     state: Any

@@ -72,12 +72,8 @@ def relative_position(position: str) -> RelativePositionName:
 
 
 def layer_config(config: Any, **options: Any) -> LayerConfig:
-    """Returns the configuration of the layers of a model's Transformer.
-
-    Args:
-        config: the configuration of a model, a `regard.models.configs.TransformerOptions`.
-        options: other fields of a `LayerConfig`.
-    """
+    """Returns the configuration of the layers of a model's Transformer, with other fields of a `LayerConfig` in
+    ``options``."""
     return LayerConfig(
         dim=config.hidden,
         heads=config.heads,

@@ -25,12 +25,8 @@ from regard.tracing.module_calls import is_observed, runs
 @hinted
 @dataclass(frozen=True)
 class TransformerState:
-    """The state of the decoder for a batch of rows.
-
-    Attributes:
-        memory: for each layer the keys and values of the source.
-        caches: for each layer the keys and values of the target tokens so far.
-    """
+    """The state of the decoder for a batch of rows: for each layer the keys and values of the source, and those of the
+    target tokens so far."""
 
     memory: Sequence[KeyValues | EncoderOutput]
     caches: Sequence[SequenceCache]
@@ -47,14 +43,8 @@ class TransformerState:
 class TransformerPredictor(TextPredictor):
     """Predicts a text with a Transformer decoder; a subclass encodes its kind of source.
 
-    The weights over the source that it gives are the mean over the heads of the layer `aligned_layer`.
-
-    Attributes:
-        target_input: embeds the target tokens.
-        decoder: the layers.
-        output: the output matrix.
-        aligned_layer: the layer whose weights over the source are given: the second last, whose weights agree with word
-            alignments more than those of other layers (Garg et al. 2019, section 4.1).
+    The weights over the source that it gives are the mean over the heads of the layer `aligned_layer`: the second last,
+    whose weights agree with word alignments more than those of other layers (Garg et al. 2019, section 4.1).
     """
 
     target_input: TokenInput
@@ -113,14 +103,8 @@ class TransformerPredictor(TextPredictor):
     def decode_tokens(
         self, encoded: Encoded, tokens: Tensor, lengths: Tensor | None = None, *, need_weights: bool = True
     ) -> TranslatorOutput:
-        """Predicts the token after each of known tokens; of a process's part, if the targets are sharded.
-
-        Args:
-            encoded: the annotations.
-            tokens: ``int64 [batch, length]``, from ``bos`` on.
-            lengths: ``int64 [batch]``, how many of the tokens of each whole target are no padding; None: all.
-            need_weights: whether the weights are requested.
-        """
+        """Predicts the token after each of known tokens ``[batch, length]``, from ``bos`` on; of a process's part, if
+        the targets are sharded. ``lengths`` are how many tokens of each whole target are no padding; None: all."""
         embedded = self.target_input(tokens)
         if not runs(self.decoder, TransformerDecoder.own_forward) and need_weights:
             raise ArgumentError(

@@ -64,16 +64,9 @@ class AttentionHeads(nn.MultiheadAttention, Module):
     ) -> Attended:
         """Attends with heads that are projected and rotated: the part between the projections.
 
-        Args:
-            query: ``[batch, num_heads, queries, head_dim]``.
-            key: ``[batch, kv_heads, keys, head_dim]``.
-            value: ``[batch, kv_heads, keys, head_dim]``.
-            masks: a key is visible where all of them allow it.
-            biases: added to the scores, besides the module's own.
-            need_weights: whether to give the weights, which carry a gradient; the output is the same, bit for bit.
-
-        Returns:
-            The heads' outputs ``[batch, num_heads, queries, head_dim]``, for `join` and ``out_proj``, and the weights.
+        The heads are ``[batch, num_heads or kv_heads, length, head_dim]``. A key is visible where all ``masks`` allow
+        it; ``biases`` are added to the module's own. Returns the heads' outputs, for `join` and ``out_proj``, and the
+        weights, with a gradient.
         """
         keys = key.shape[2]
         key, value = self._append_keys_and_values(key, value)
@@ -90,17 +83,10 @@ class AttentionHeads(nn.MultiheadAttention, Module):
     def attend_to_rows(
         self, rows: Tensor, packing: Packing, mask: Mask | None, bias: Bias | None, cache: KeyValueCache | None
     ) -> tuple[Tensor, KeyValueCache | None]:
-        """Computes self-attention of packed rows.
+        """Computes self-attention of packed rows ``[tokens, embed_dim]``, and of the earlier tokens in ``cache``.
 
-        Args:
-            rows: ``[tokens, embed_dim]``.
-            packing: the packing of the rows.
-            mask: which keys each query may see, besides padding.
-            bias: added to the scores.
-            cache: keys and values of earlier tokens, which are attended to as well.
-
-        Returns:
-            The output, ``[tokens, embed_dim]``, and the cache with the new tokens; None if there was none.
+        ``mask`` says which keys each query may see, besides padding. Returns the output and the cache with the new
+        tokens.
         """
         products = self.products(rows, rows, rows)
         if cache is None and bias is None:
@@ -141,10 +127,8 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Computes attention of packed rows to an encoder's output, projected or not; arguments as `attend_to_rows`.
-
-        Returns:
-            The output, ``[tokens, embed_dim]``, and the weights ``[batch, heads, queries, keys]`` if they are needed.
-        """
+        Returns the output, ``[tokens, embed_dim]``, and the weights ``[batch, heads, queries, keys]`` if they are
+        needed."""
         query = self.project_query(rows)
         if isinstance(memory, EncoderOutput):
             products = self.memory_products(memory.rows, memory.rows)
@@ -165,13 +149,8 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         """Attends to packed rows as documents of one sequence; returns None where padded heads are the way.
 
         The output is the same, bit for bit, whether the call is watched or recorded, and whether weights are needed:
-        watchers and callers get the weights of padded heads.
-
-        Args:
-            products: packed projections, as `products` returns them.
-            queries, keys: the packings of the rows.
-            mask: which keys each query may see, besides padding.
-            need_weights: whether to return the weights of padded heads as well.
+        watchers and callers get the weights of padded heads. ``products`` are packed projections, as `products` returns
+        them.
         """
         bands = joined_masks(mask)
         if not (queries.is_joined and keys.is_joined) or max(queries.shape[1], keys.shape[1]) > PACKED_LENGTH:
@@ -217,21 +196,13 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return [self.split(part) for part in split_joined([packing.pad(product) for product in products], widths)]
 
     def project(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the projections of the three inputs, all heads side by side.
-
-        Args:
-            query: ``[..., embed_dim]``.
-            key: ``[..., kdim]``.
-            value: ``[..., vdim]``.
-        """
+        """Returns the projections of three inputs ``[..., embed_dim]``, ``[..., kdim]``, ``[..., vdim]``, heads side by
+        side."""
         q, k, v = split_joined(self.products(query, key, value), self.widths)
         return q, k, v
 
     def products(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        """Returns the projections in as many tensors as there are products: in one if the inputs are the same.
-
-        Args: as for `project`.
-        """
+        """Returns what `project` does in as many tensors as there are products: in one if the inputs are the same."""
         weights = self._input_weights()
         if len(weights) == 1 and query is key and key is value:
             return (F.linear(query, weights[0], self.in_proj_bias),)
@@ -258,12 +229,8 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return F.linear(key, key_weight, key_bias), F.linear(value, value_weight, value_bias)
 
     def split(self, projected: Tensor, batch_first: bool = True) -> Tensor:
-        """Splits a projection into heads ``[batch, heads, length, head_dim]``.
-
-        Args:
-            projected: ``[batch, length, heads * head_dim]``, or ``[length, batch, ...]`` if not ``batch_first``.
-            batch_first: which of the two.
-        """
+        """Splits a projection ``[batch, length, heads * head_dim]``, or ``[length, batch, ...]`` if not
+        ``batch_first``, into heads ``[batch, heads, length, head_dim]``."""
         heads = projected.unflatten(-1, (-1, self.head_dim))
         return heads.transpose(1, 2) if batch_first else heads.permute(1, 2, 0, 3)
 
@@ -272,12 +239,10 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return (heads.transpose(1, 2) if batch_first else heads.permute(2, 0, 1, 3)).flatten(-2)
 
     def rotate(self, heads: Tensor, offset: int = 0, length: Tensor | None = None) -> Tensor:
-        """Rotates heads of queries or keys if the module has a `Rotary` position.
+        """Rotates heads ``[batch, heads, length, head_dim]`` if the module has a `Rotary` position.
 
-        Args:
-            heads: ``[batch, heads, length, head_dim]``.
-            offset: position of the first token.
-            length: integers ``[batch]``, tokens of each sequence without padding; None: up to the last one.
+        ``offset`` is the position of the first token, and ``length`` the tokens of each sequence without padding; None:
+        all.
         """
         if not isinstance(self.position, Rotary):
             return heads

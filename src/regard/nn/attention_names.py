@@ -32,13 +32,8 @@ AttentionName = Literal[
 
 
 class AttentionClass(NamedTuple):
-    """A class of self-attention.
-
-    Attributes:
-        path: where the class is, or a function that makes one; it is imported when it is first used.
-        lacks: the options of `USUAL_VALUES` that it does not have.
-        is_causal: whether a token never sees later ones, whatever the mask.
-    """
+    """A class of self-attention: its path, or a function that makes one (imported at the first use); which options of
+    `USUAL_VALUES` it lacks; and whether a token never sees later ones, whatever the mask."""
 
     path: str
     lacks: tuple[str, ...] = ("score",)

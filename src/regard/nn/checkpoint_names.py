@@ -10,13 +10,8 @@ from regard.errors import ShapeError
 
 
 class Origin(NamedTuple):
-    """Where a parameter comes from in another library's checkpoint.
-
-    Attributes:
-        names: the names there.
-        joined: returns the parameter from our layer and the tensors of these names; default: their rows, one after
-            another.
-    """
+    """The names of a parameter in another library's checkpoint; ``joined`` returns the parameter from our layer and the
+    tensors of these names, by default their rows one after another."""
 
     names: tuple[str, ...]
     joined: Callable[..., Tensor] = lambda layer, *tensors: torch.cat(tensors)
@@ -46,13 +41,8 @@ _QWEN3 = _LLAMA | {"query_norm.weight": Origin(("q_norm.weight",)), "key_norm.we
 
 
 def _rows(sizes: Callable[[Any], list[int]], *chosen: int, groups: bool = False) -> Callable[..., Tensor]:
-    """Returns a function that takes parts of a joined projection.
-
-    Args:
-        sizes: returns the rows of each part, of a layer.
-        chosen: the parts that are taken, in our order.
-        groups: whether the parts are those of a key head, and follow one another for each of them.
-    """
+    """Returns a function that takes the ``chosen`` parts, in our order, of a joined projection whose parts have
+    ``sizes(layer)`` rows; with ``groups`` they follow one another for each key head."""
 
     def joined(layer: Any, tensor: Tensor) -> Tensor:
         count, rows = layer.key_heads if groups else 1, sizes(layer)
@@ -258,10 +248,8 @@ A table may name parameters that a layer does not have, as biases; it fits if it
 def rename_parameters(layer: nn.Module, state: dict[str, Any], prefix: str) -> str:
     """Replaces the parameters of another library's layer, in a state dict, by those of ``layer``.
 
-    A state dict that has them already, and one of an unknown layer, stays as it is.
-
-    Returns:
-        What a known layer lacks of those of ``layer``, as a message; empty if it lacks nothing.
+    A state dict that has them already, and one of an unknown layer, stays as it is. Returns what a known layer lacks of
+    those of ``layer``, as a message; "" if nothing.
     """
     own, problem = layer.state_dict().keys(), ""
     if all(prefix + name in state for name in own):

@@ -84,14 +84,9 @@ class BlockIndexer(Indexer):
 
 
 class CompressedKeys(NamedTuple):
-    """The keys of the tokens so far.
-
-    Attributes:
-        tokens: of near tokens, ``[batch, 1, tokens, head_dim]``.
-        blocks: of complete blocks, ``[batch, 1, blocks, head_dim]``.
-        index_keys: of blocks for the indexer, ``[batch, 1, blocks, index_dim]``; without one ``[batch, 1, 0, 0]``.
-        recent: the inputs that the next block reads, ``[batch, tokens, embed_dim]``.
-    """
+    """The keys of the tokens so far: of near tokens and of complete blocks, ``[batch, 1, tokens or blocks, head_dim]``;
+    of blocks for the indexer, ``[batch, 1, blocks, index_dim]``, or ``[batch, 1, 0, 0]`` without one; and the
+    ``recent`` inputs that the next block reads, ``[batch, tokens, embed_dim]``."""
 
     tokens: Tensor
     blocks: Tensor
@@ -101,12 +96,7 @@ class CompressedKeys(NamedTuple):
 
 @dataclass(frozen=True)
 class CompressedCache(SequenceCache):
-    """The cache of `CompressedAttention`.
-
-    Attributes:
-        keys: None before the first token.
-        length: number of tokens so far.
-    """
+    """The cache of `CompressedAttention`: the keys, None before the first token, and the number of tokens so far."""
 
     keys: CompressedKeys | None = None
     length: int = 0
@@ -117,13 +107,8 @@ class CompressedCache(SequenceCache):
 
 
 class PackedTokens(NamedTuple):
-    """Tokens with padding last.
-
-    Attributes:
-        x: ``[batch, length, embed_dim]``, 0 for padding.
-        ends: number of tokens that are no padding, ``[batch]``; None: there is no padding.
-        order: where each token was, ``[batch, length]``; None: there is no padding.
-    """
+    """Tokens ``[batch, length, embed_dim]`` with padding last, as zeros; the number of tokens that are no padding,
+    ``[batch]``, and where each token was, ``[batch, length]``, both None without padding."""
 
     x: Tensor
     ends: Tensor | None = None

@@ -178,10 +178,8 @@ class DeformableAttention(Module):
         return (start[:, :, None, :, None] + offset / sizes[:, None]).transpose(1, 2)
 
     def _sampled(self, features: Tensor, positions: Tensor) -> Tensor:
-        """Returns a projected map at points ``[batch, num_heads, queries, points, 2]``.
-
-        The result is ``[batch, num_heads, features of a head, queries, points]``.
-        """
+        """Returns a projected map at points ``[batch, num_heads, queries, points, 2]``, as
+        ``[batch, num_heads, features of a head, queries, points]``."""
         batch, _, height, width = features.shape
         value = as_feature_map(self.value_proj(as_sequence(features)), height, width)
         value = value.reshape(batch * self.num_heads, -1, height, width)

@@ -16,11 +16,8 @@ from regard.tracing.module_calls import Module
 
 
 class FeatureGate(Module, ABC):
-    """The base of modules that multiply a feature map by a gate in (0, 1), which they compute from it.
-
-    Attributes:
-        channels: channels of the feature map.
-    """
+    """The base of modules that multiply a feature map of ``channels`` by a gate in (0, 1), which they compute from
+    it."""
 
     channels: int
 
@@ -29,17 +26,8 @@ class FeatureGate(Module, ABC):
         """Returns the factors of channels, positions or elements; arguments and errors as in `forward`."""
 
     def forward(self, features: Tensor) -> Tensor:
-        """Multiplies a feature map by the gate.
-
-        Args:
-            features: ``[batch, channels, height, width]``.
-
-        Returns:
-            A tensor of the same shape.
-
-        Raises:
-            ShapeError, KindError: the input has another shape or dtype.
-        """
+        """Multiplies a feature map ``[batch, channels, height, width]`` by the gate; raises ShapeError or KindError for
+        another shape or dtype."""
         refuse_parts(type(self).__name__)
         gate = self.gate(features)
         return features * (gate if gate.dim() == 4 else gate[:, :, None, None])

@@ -28,10 +28,7 @@ def check_feature_map(name: str, features: Tensor, channels: int) -> None:
 
 def reduced_channels(channels: int, reduction: int, hidden: int | None = None, least: int = 1) -> int:
     """Returns the channels inside a block: ``hidden``, or ``channels // reduction``, at least ``least``, if it is None.
-
-    Raises:
-        ArgumentError: a number is below 1.
-    """
+    Raises ArgumentError if a number is below 1."""
     whole_number("channels", channels, 1)
     whole_number("reduction", reduction, 1)
     return max(least, channels // reduction) if hidden is None else whole_number("hidden", hidden, 1)

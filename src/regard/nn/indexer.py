@@ -16,12 +16,8 @@ from regard.tracing.ownership import own_copy
 
 
 class IndexQueries(NamedTuple):
-    """The queries of an indexer.
-
-    Attributes:
-        query: ``[batch, heads, length, head_dim]``.
-        weight: the weight of each head, ``[batch, heads, length, 1]``.
-    """
+    """The queries ``[batch, heads, length, head_dim]`` of an indexer, and the weight of each head,
+    ``[batch, heads, length, 1]``."""
 
     query: Tensor
     weight: Tensor

@@ -18,13 +18,8 @@ from regard.shapes.checks import type_text
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """The output of an encoder before a layer projects it.
-
-    Attributes:
-        rows: ``[source tokens, dim]``.
-        packing: the packing of the rows.
-        index: the selected batch rows, in order; None: all rows.
-    """
+    """The output of an encoder, ``[source tokens, dim]``, before a layer projects it; its packing; and the selected
+    batch rows, in order (None: all)."""
 
     rows: Tensor
     packing: Packing

@@ -25,15 +25,11 @@ from regard.tracing.ownership import own_copy
 
 
 class LatentHeads(NamedTuple):
-    """The queries, keys and values of tokens.
+    """The queries, keys and values of tokens, ``[batch, num_heads, length, features]``.
 
-    Attributes:
-        query: ``[batch, num_heads, length, features]``.
-        key, value: those of the tokens so far, with ``num_heads`` heads, or with one if they are absorbed.
-        compressed: what queries are made from, ``[batch, length, query_rank]``, or the tokens.
-        cached_features: other features that are cached with each token, ``[batch, 1, keys, features]``.
-        absorbed: whether keys and values are the compressed vectors.
-        cache: the tokens so far; None without a cache.
+    Keys and values have one head if they are ``absorbed``, i.e. the compressed vectors. ``compressed`` is what queries
+    are made from, ``[batch, length, query_rank]``, or the tokens; ``cached_features`` are other features that are
+    cached with each token, ``[batch, 1, keys, features]``.
     """
 
     query: Tensor

@@ -35,12 +35,7 @@ Biasing = Tensor | Bias | str
 
 
 class Pairs(NamedTuple):
-    """Which keys each query may see, and what is added to the scores.
-
-    Attributes:
-        mask: None: all keys.
-        bias: None: nothing.
-    """
+    """Which keys each query may see (None: all), and what is added to the scores (None: nothing)."""
 
     mask: Mask | None
     bias: Bias | None
@@ -49,11 +44,9 @@ class Pairs(NamedTuple):
 class TorchMask(NamedTuple):
     """The arguments of one attention under PyTorch's names, whose tensors hide where they are True.
 
-    Attributes:
-        name: the name of ``mask``, for messages.
-        mask: over ``[queries, keys]`` or ``[batch * heads, queries, keys]``, a `Mask`, its name, or None.
-        padding: over ``[batch, keys]``, or ``[keys]`` for unbatched input; None: no padding.
-        is_causal: without ``mask``: causal; with one it is only a hint.
+    ``name`` is that of ``mask``, for messages. A mask is over ``[queries, keys]`` or
+    ``[batch * heads, queries, keys]``, padding over ``[batch, keys]``, or ``[keys]`` if unbatched. With a mask
+    ``is_causal`` is only a hint.
     """
 
     name: str
@@ -68,14 +61,8 @@ class TorchMask(NamedTuple):
 
 
 def batch_first_input(name: str, tensor: Tensor, features: int | None, batch_first: bool) -> Tensor:
-    """Returns an input of a layer as ``[batch, length, features]``; raises an error if it has another shape or dtype.
-
-    Args:
-        name: the argument's name, for messages.
-        tensor: the input, in the layout of the layer or unbatched.
-        features: the features that it must have; None: any number.
-        batch_first: the layout of the layer.
-    """
+    """Returns an input as ``[batch, length, features]``; raises an error if it has another shape or dtype.
+    ``batch_first`` is the layout of the layer; ``features`` None: any number."""
     check_floating(name, tensor)
     if tensor.dim() not in (2, 3) or (features is not None and tensor.shape[-1] != features):
         layout = "[batch, length, {0}]" if batch_first else "[length, batch, {0}]"
@@ -105,13 +92,8 @@ def read_pairs(
 ) -> Pairs:
     """Combines the masks of one attention in both conventions, and its bias.
 
-    Args:
-        torch_mask: the arguments under PyTorch's names.
-        mask, bias: the arguments under regard's names.
-        heads: number of query heads.
-        input: the input of the queries, ``[batch, queries, features]``.
-        keys: number of keys.
-        is_batched: whether the layer's own input has a batch.
+    ``input`` is that of the queries, ``[batch, queries, features]``; ``is_batched`` says whether the layer's own has a
+    batch.
     """
     name, hidden, padding, is_causal = torch_mask
     own, added = as_mask(mask), bias_for(bias, heads)
@@ -139,12 +121,8 @@ def read_pairs(
 
 
 def stack_mask(src_mask: Masking | None, mask: Masking | None) -> tuple[Masking | None, Masking | None]:
-    """Returns the masks of an encoder under PyTorch's name and under regard's, since ``mask`` is a name of both.
-
-    Raises:
-        KindError: ``mask`` is a bool tensor, whose meaning would be a guess.
-        ArgumentError: both are tensors.
-    """
+    """Returns the masks of an encoder under PyTorch's name and under regard's, since ``mask`` is a name of both. Raises
+    KindError if ``mask`` is a bool tensor, whose meaning would be a guess, and ArgumentError if both are tensors."""
     if not isinstance(mask, Tensor):
         return src_mask, mask
     if mask.dtype == torch.bool:
@@ -159,28 +137,19 @@ def stack_mask(src_mask: Masking | None, mask: Masking | None) -> tuple[Masking 
 
 
 class HidingTensors(NamedTuple):
-    """A mask and a bias as the arguments of `torch.nn.MultiheadAttention`, where True means "ignore".
-
-    Attributes:
-        attn_mask: ``[queries, keys]``, or ``[batch * heads, queries, keys]`` if it differs between them; None: no mask.
-        key_padding_mask: ``[batch, keys]``; None: no padding.
-    """
+    """A mask ``[queries, keys]`` or ``[batch * heads, queries, keys]`` and padding ``[batch, keys]`` as the arguments
+    of `torch.nn.MultiheadAttention`, where True means "ignore"; each may be None."""
 
     attn_mask: Tensor | None
     key_padding_mask: Tensor | None
 
 
 def as_torch_masks(mask: Mask | None, bias: Bias | None, heads: int, query: Tensor, keys: Packing) -> HidingTensors:
-    """Converts a mask and a bias to the arguments of `torch.nn.MultiheadAttention`.
+    """Converts a mask and a bias, besides padding, to the arguments of `torch.nn.MultiheadAttention`; ``keys`` has the
+    padding.
 
     With a bias both masks are of numbers, and −inf hides. A bias must not depend on projected queries, which are
     unknown.
-
-    Args:
-        mask, bias: those of the attention, besides padding.
-        heads: number of heads.
-        query: ``[batch, queries, dim]``.
-        keys: the packing of the keys, which says what is padding.
     """
     grid = Grid.whole(query.shape[0], heads, query.shape[1], keys.shape[1], query.device)
     if bias is not None:

@@ -71,11 +71,8 @@ def new_norm(kind: NormName, features: int, eps: float, bias: bool, device: Any 
 
 
 def activation_for(activation: Activation) -> Callable[[Tensor], Tensor]:
-    """Returns the function of this name, or a function or a module as it is.
-
-    Raises:
-        KindError, UnknownNameError: it cannot be called with a tensor, or the name is unknown.
-    """
+    """Returns the function of this name, or a function or a module as it is. Raises KindError if it cannot be called
+    with a tensor, and UnknownNameError for an unknown name."""
     if isinstance(activation, str):
         return ACTIVATIONS[known_name("activation", activation, ACTIVATIONS)]
     if not callable(activation):
@@ -94,15 +91,11 @@ def _other_normalizer(normalizer: Normalizing) -> Normalizing:
 
 
 def packings(stack: nn.Module, *batches: tuple[Tensor, Tensor | None]) -> list[Packing]:
-    """Decides how a layer or a stack runs, and returns the packing of each of its batches.
+    """Decides how a layer or a stack runs, and returns the packing of each of its batches, pairs of padded sequences
+    ``[batch, length, dim]`` and their tokens (None: no padding).
 
-    A padded batch runs on packed rows if no part of the stack is seen or replaced (`is_untouched`). Else, and
-    without padding, on a device, under a compiler and under transforms, rows keep their axes, and parts are called as
-    modules.
-
-    Args:
-        stack: the layer or the stack.
-        batches: padded sequences ``[batch, length, dim]``, and the tokens of each of them; None: no padding.
+    A padded batch runs on packed rows if no part of the stack is seen or replaced (`is_untouched`). Else, and without
+    padding, on a device, under a compiler and under transforms, rows keep their axes, and parts are called as modules.
     """
     for padded, lengths in batches:
         check_lengths(padded, lengths)
@@ -139,24 +132,18 @@ def is_own_layer(layer: nn.Module) -> bool:
 
 
 class AttendedRows(NamedTuple):
-    """The output of self-attention, or of an encoder's layer.
-
-    Attributes:
-        rows: ``[tokens, dim]``.
-        cache: the cache including the keys and values of these tokens; None without a cache.
-    """
+    """The output of self-attention or of an encoder's layer, ``[tokens, dim]``, and the cache with these tokens, if
+    any."""
 
     rows: Tensor
     cache: SequenceCache | None
 
 
 class TransformerLayer(Module):
-    """The parts that encoder and decoder layers share, and their constructor.
+    """The parts and the constructor that encoder and decoder layers share; arguments as `TransformerEncoderLayer`.
 
     Each part has a residual connection, dropout and a normalization: after the sum (post-norm, Vaswani et al. 2017,
     section 3.1) or before the part (pre-norm, Xiong et al. 2020).
-
-    Args: as for `TransformerEncoderLayer`.
     """
 
     _reads_memory = False
@@ -306,13 +293,9 @@ class TransformerLayer(Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Calls an attention as a module: this library's, or another one as layers of ``torch.nn`` call it.
 
-        Args:
-            attention: the module.
-            query: ``[batch, queries, dim]``.
-            key: ``[batch, keys, dim]``, also the value; the object ``query`` for self-attention.
-            keys: the packing of the keys.
-            mask, bias: those of the attention, besides padding.
-            need_weights: whether to return the weights of each head, ``[batch, heads, queries, keys]``.
+        ``query`` and ``key``, also the value, are ``[batch, length, dim]``, one object for self-attention; ``mask`` and
+        ``bias`` apply besides the padding in ``keys``. Weights are those of each head,
+        ``[batch, heads, queries, keys]``.
         """
         arguments: dict[str, Any] = {"average_attn_weights": False} if need_weights else {}
         if runs(attention, FORWARD):
@@ -334,13 +317,8 @@ class TransformerLayer(Module):
         return in_layout(output, batch_first), weights if need_weights else None
 
     def _transform(self, rows: Tensor, attended: Tensor, last: tuple[nn.Module, nn.Module], norm: nn.Module) -> Tensor:
-        """Adds the output of the last attention to its input, and applies the feedforward network.
-
-        Args:
-            rows, attended: the input of the last attention and its output.
-            last: the dropout and the normalization of the last attention.
-            norm: the normalization of the feedforward network.
-        """
+        """Adds the output of the last attention to its input, by its dropout and normalization ``last``, and applies
+        the feedforward network, whose normalization is ``norm``."""
         dropout = self.dropout3 if self._reads_memory else self.dropout2
 
         def transform(rows: Tensor, attended: Tensor) -> Tensor:

@@ -295,10 +295,8 @@ class MonotonicAttention(Module):
         return Stopped(output * weight.to(output.dtype), weights * weight, stops)
 
     def _first_stop(self, query: Tensor, memory: Memory, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the first key of each row, from ``start [batch]`` on, that it stops at, and the weight there.
-
-        A row that stops nowhere gets the number of keys. The weight is 1, or NaN where the score is.
-        """
+        """Returns the first key of each row, from ``start [batch]`` on, that it stops at (the number of keys if it
+        stops nowhere), and the weight there: 1, or NaN where the score is."""
         keys, position = memory.key.shape[1], start.clone()
         stop, weight = torch.full_like(start, keys), torch.ones(len(start), dtype=query.dtype, device=start.device)
         projected = self.attention.score.project_query(query[:, None, None])

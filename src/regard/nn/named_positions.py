@@ -27,19 +27,13 @@ def position_for(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> Rotary | Bias | None:
-    """Returns the position that a name stands for: ``rotary`` (Su et al. 2021), ``alibi`` (Press et al. 2022), ``t5``
-    (a bias for each range of distances, Raffel et al. 2020) or ``shaw`` (Shaw et al. 2018).
+    """Returns the position that a name stands for, or a position or None as it is: ``rotary`` (Su et al. 2021),
+    ``alibi`` (Press et al. 2022), ``t5`` (a bias for each range of distances, Raffel et al. 2020) or ``shaw`` (Shaw et
+    al. 2018).
 
-    Args:
-        position: a name, a position, which is returned as it is, or None.
-        heads: query heads.
-        head_dim: features of a head.
-        bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
-        device, dtype: device and dtype of the parameters of a position that a name stands for.
-
-    Raises:
-        KindError, UnknownNameError: the value is no position, or the name is unknown.
-        ArgumentError: ``rotary`` with an odd number of features.
+    ``heads`` are query heads of ``head_dim`` features. Unless ``bidirectional``, ``t5`` has buckets for earlier tokens
+    only. Raises KindError or UnknownNameError for no position, and ArgumentError for ``rotary`` of an odd number of
+    features.
     """
     if position is None or isinstance(position, (Rotary, Bias)):
         return position

@@ -21,13 +21,7 @@ from regard.shapes.grid import Grid
 
 
 class Compressor(nn.Module):
-    """Turns each block of keys, or of values, into one: an MLP of the block with learned positions.
-
-    Args:
-        length: keys of a block.
-        head_dim: features of a key.
-        factory: device and dtype of the parameters.
-    """
+    """Turns each block of ``length`` keys, or values, into one: an MLP of the block with learned positions."""
 
     def __init__(self, length: int, head_dim: int, **factory: torch.device | str | torch.dtype | None):
         super().__init__()

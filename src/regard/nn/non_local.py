@@ -216,12 +216,7 @@ def relu_of_sums(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
     With the keys in descending order, the nonzero terms are the first ``n_i``, and their sum is
     ``query_i · Σ_{j ≤ n_i} value_j + Σ_{j ≤ n_i} key_j value_j``, two running sums at ``n_i``, in float32 for half
-    precision.
-
-    Args:
-        query: ``[batch, queries]``.
-        key: ``[batch, keys]``.
-        value: ``[batch, keys, dim]``.
+    precision. Queries and keys are ``[batch, length]``, values ``[batch, keys, dim]``.
     """
     dtype = value.dtype
     query, key, value = upcast(query), upcast(key), upcast(value)

@@ -19,13 +19,8 @@ from regard.tracing.transforms import can_read, is_finite
 
 
 class Padding(NamedTuple):
-    """The parts of a mask.
-
-    Attributes:
-        keys: the keys that queries may see, bool ``[batch or 1, heads or 1, 1, keys]``; None: all.
-        queries: the queries that may see keys, bool ``[batch or 1, 1, queries, 1]``; None: all.
-        rest: the parts that are no padding; None: there are none.
-    """
+    """The parts of a mask: the keys that queries may see, bool ``[batch or 1, heads or 1, 1, keys]``; the queries that
+    may see keys, bool ``[batch or 1, 1, queries, 1]``; and the parts that are no padding. None: all, and nothing."""
 
     keys: Tensor | None
     queries: Tensor | None
@@ -99,11 +94,8 @@ def _tensor_of(mask: Mask | None) -> Tensor | None:
 
 
 def visible_annotations(mask: Mask, annotations: Tensor) -> Tensor:
-    """Returns which annotations ``[batch, keys, features]`` are visible, bool ``[batch, keys]`` of whole sequences.
-
-    Raises:
-        ShapeError, KindError, ArgumentError: as in `Mask.check`.
-    """
+    """Returns which annotations ``[batch, keys, features]`` are visible, bool ``[batch, keys]`` of whole sequences;
+    raises what `Mask.check` does."""
     keys = whole_length(annotations.shape[1], "annotations")
     grid = Grid.whole(annotations.shape[0], 1, 1, keys, annotations.device)
     mask.check(grid)

@@ -34,14 +34,9 @@ QK_NORMS: dict[str, type[nn.Module]] = {"rms": nn.RMSNorm, "layer": nn.LayerNorm
 
 
 class ProjectedHeads(NamedTuple):
-    """The queries, keys and values of tokens.
-
-    Attributes:
-        query: ``[batch, maps * num_heads, length, head_dim / maps]``.
-        key: ``[batch, branches * maps * kv_heads, keys, head_dim / maps]``.
-        value: ``[batch, branches * kv_heads, keys, head_dim]``.
-        cache: the keys and values; None without a cache.
-    """
+    """The queries of tokens, ``[batch, maps * num_heads, length, head_dim / maps]``, the keys
+    ``[batch, branches * maps * kv_heads, keys, head_dim / maps]``, the values
+    ``[batch, branches * kv_heads, keys, head_dim]``, and the cache, if any."""
 
     query: Tensor
     key: Tensor

@@ -19,13 +19,10 @@ def recomputed(function: Callable[P, R]) -> Callable[P, R]:
     """Adds activation checkpointing to a function (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost").
 
     Its intermediate tensors are not saved for the backward pass but recomputed there from its inputs, with the same
-    state of the random number generators, so output and gradients are the same, bit for bit. Without a gradient, and
-    under `torch.func` transforms, which have no saved tensors to replace, the function runs unchanged.
-
-    Args:
-        function: has no side effects, and returns the same for the same inputs and random numbers.
-
-    The backward pass raises BackendError if an input, or a tensor of the function or its module, was changed in place.
+    state of the random number generators, so output and gradients are the same, bit for bit. The function must have no
+    side effects. Without a gradient, and under `torch.func` transforms, which have no saved tensors to replace, it runs
+    unchanged. The backward pass raises BackendError if an input, or a tensor of the function or its module, was changed
+    in place.
     """
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -49,13 +46,8 @@ def recomputed(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def in_chunks(function: Callable[..., Tensor], rows: int, *inputs: Tensor) -> Tensor:
-    """Applies a function that treats each row independently to chunks of rows.
-
-    Args:
-        function: maps tensors ``[chunk, dim]`` to ``[chunk, dim]``.
-        rows: number of rows in a chunk; 0: all rows at once, as in an exported program, whose sizes are open.
-        inputs: tensors ``[..., dim]``, of which all axes but the last count rows.
-    """
+    """Applies a function that treats each row of ``[..., dim]`` independently to chunks of ``rows`` rows; 0: all rows
+    at once, as in an exported program, whose sizes are open."""
     if not rows or torch.compiler.is_exporting() or inputs[0].shape[:-1].numel() <= rows:
         return function(*inputs)
     # `split` is used because the gradient of a slice has the size of the whole tensor.

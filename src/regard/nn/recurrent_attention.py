@@ -63,12 +63,11 @@ class LinearState(SequenceCache):
 
 
 class RecurrenceInputs(NamedTuple):
-    """The inputs of the recurrence for each token; all but the last two are ``[batch, heads, length, n]``.
+    """The inputs of the recurrence for each token, ``[batch, heads, length, n]``; queries and keys of all heads, or of
+    those that groups of heads share.
 
-    Attributes:
-        query, key, value: of each head; queries and keys of all heads, or of those that groups of heads share.
-        log_decay: logarithm of the share of the state that stays, one for a key or for each of its features; or None.
-        beta: strength of the delta rule, ``[batch, heads, length]``; or None.
+    ``log_decay`` is the logarithm of the share of the state that stays, for a key or each of its features, and
+    ``beta [batch, heads, length]`` the strength of the delta rule; each may be None.
     """
 
     query: Tensor
@@ -150,20 +149,13 @@ class RecurrentAttention(SequenceAttention, ABC):
         return query, key, value
 
     def tokens(self, x: Tensor, projected: Tensor, first: int) -> RecurrenceInputs:
-        """Returns what each token reads and adds.
-
-        Args:
-            x: the tokens.
-            projected: `in_proj` of them, convolved if there is a convolution.
-            first: the position of the first one.
-        """
+        """Returns what each token reads and adds; ``projected`` is `in_proj` of the tokens, convolved if there is a
+        convolution, and ``first`` the position of the first one."""
         return RecurrenceInputs(*self.heads(projected))
 
     def add_rates(self, bias: Tensor, log_rate: Tensor) -> None:
-        """Sets the biases of the projection to steps, and adds the parameter `log_rate` of every head.
-
-        The first steps of the heads are 0.001 to 0.1, as in state-space models.
-        """
+        """Sets the biases of the projection to steps, so that the first steps of the heads are 0.001 to 0.1, as in
+        state-space models, and adds the parameter `log_rate` of every head."""
         self.log_rate = nn.Parameter(log_rate)
         with torch.no_grad():
             steps = torch.logspace(-3, -1, self.num_heads, dtype=torch.float64, device="cpu")
@@ -182,13 +174,8 @@ class RecurrentAttention(SequenceAttention, ABC):
         return F.silu(gates)
 
     def combined(self, x: Tensor, output: Tensor, value: Tensor) -> Tensor:
-        """Returns the outputs of all heads side by side, normalized and gated, ``[batch, length, features]``.
-
-        Args:
-            x: the tokens.
-            output: of each head, ``[batch, heads, length, value_dim]``.
-            value: the values of the tokens, of the same shape; 0 for padding.
-        """
+        """Returns the outputs of all heads ``[batch, heads, length, value_dim]`` side by side, normalized and gated,
+        ``[batch, length, features]``; ``value`` has the values of the tokens, 0 for padding."""
         output = output.transpose(1, 2)
         if self.norm is not None:
             output = self.norm(output)
@@ -251,11 +238,8 @@ class RecurrentAttention(SequenceAttention, ABC):
             )
 
     def _causal_order(self, mask: Mask | None, grid: Grid) -> Mask:
-        """Returns what is left of a mask without padding, with a causal one if there is none.
-
-        Raises:
-            ArgumentError: it is another mask than a causal one, of documents, or both.
-        """
+        """Returns what is left of a mask without padding, with a causal one if there is none; raises ArgumentError for
+        another mask than a causal one, of documents, or both."""
         parts = [part for part in joined_masks(mask) if not _aligns_ends(part, grid)]
         documents = [part for part in parts if isinstance(part, Documents)]
         if len(documents) < len(parts) or len(documents) > 1:

@@ -211,11 +211,7 @@ def self_attention(
 ) -> SequenceAttention:
     """Returns the self-attention of a layer: the module itself, or a new one of the class that a name stands for.
 
-    Args:
-        attention: a name other than ``multihead``, or the attention itself.
-        embed_dim, num_heads: the sizes of the layer.
-        elsewhere: options that another attention of the layer has as well.
-        options: the options of the layer; an error is raised for one that no attention of the layer has.
+    An option of the layer that neither this attention nor another one of the layer (``elsewhere``) has raises an error.
     """
     if isinstance(attention, SequenceAttention):
         for name, own, value in (

@@ -55,11 +55,8 @@ class ShortConvolution(nn.Module):
     ) -> Float[Tensor, "batch length channels"]:
         """Returns the convolved tokens.
 
-        Args:
-            x: the tokens.
-            earlier: as many tokens before them as `continued` returns; None: zeros.
-            documents: the document of each token, ``[batch or 1, length]``, whose tokens follow one another; None:
-                there is one.
+        ``earlier`` are as many tokens before them as `continued` returns (None: zeros), and
+        ``documents [batch or 1, length]`` the document of each token, whose tokens follow one another (None: one).
         """
         rows, taps, length = upcast(self._after(x, earlier)), upcast(self.weight)[:, 0].unbind(-1), x.shape[1]
         total = None if self.bias is None else upcast(self.bias)

@@ -19,14 +19,8 @@ from regard.shapes.grid import spread_heads, upcast
 
 
 class GroupedRMSNorm(nn.Module):
-    """Divides each group of features by the root of its mean square, and multiplies every feature by a weight.
-
-    Args:
-        features: features of a token.
-        groups: groups, a divisor of ``features``.
-        eps: what is added to the mean square.
-        factory: device and dtype of the weight.
-    """
+    """Divides each of ``groups`` groups of features by the root of its mean square, and multiplies every feature by a
+    weight."""
 
     def __init__(self, features: int, groups: int, eps: float, **factory: Any):
         super().__init__()

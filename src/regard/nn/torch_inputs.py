@@ -15,12 +15,10 @@ from regard.tracing.transforms import has_host_data, is_finite
 
 
 def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool, weight: Tensor) -> None:
-    """Raises an error unless query, key and value fit each other and a module's parameters.
+    """Raises an error unless query, key and value, each with its required features, fit each other and a module's
+    parameters.
 
-    Args:
-        inputs: for ``"query"``, ``"key"`` and ``"value"``, in this order: the tensor and its required features.
-        batch_first: ``[batch, length, features]`` instead of ``[length, batch, features]``.
-        weight: a weight of the input projections, whose device and dtype the inputs must have (but under autocast).
+    ``weight`` is one of the input projections, whose device and dtype the inputs must have (but under autocast).
     """
     layout = "[batch, length, features]" if batch_first else "[length, batch, features]"
     for name, (tensor, features) in inputs.items():
@@ -81,16 +79,8 @@ def without_padded_keys(
 
 
 class TorchSizes(NamedTuple):
-    """The sizes of an attention of ``torch.nn``, and what its scores are computed in.
-
-    Attributes:
-        batch: number of sequences; None for unbatched input.
-        heads: number of query heads.
-        queries: number of queries.
-        keys: number of keys, without appended ones.
-        dtype: dtype of the queries.
-        device: device of the queries.
-    """
+    """The sizes of an attention of ``torch.nn``: sequences (None if unbatched), query heads, queries, and keys without
+    appended ones; and the dtype and the device of the queries."""
 
     batch: int | None
     heads: int
@@ -109,14 +99,9 @@ def read_torch_masks(
     """Converts torch's two masks to a mask and a bias, each None or broadcastable to ``[batch, heads, queries, keys]``.
 
     Float masks are added in the dtype of the scores, and the sum is split: pairs with −inf are masked, so that a row of
-    only −inf sees no key; elsewhere the sum is a bias, which may require a gradient. A NaN stays in the bias.
-
-    Args:
-        key_padding_mask: bool or float, ``[batch, keys]``; ``[keys]`` for unbatched input. If sequences are sharded, of
-            this process's keys, as the keys themselves are; every process must give one.
-        attn_mask: bool or float, ``[queries, keys]`` or ``[batch * heads, queries, keys]``, of the whole sequences.
-        sizes: the sizes of the attention, on this process.
-        names: the names of the two arguments, for messages.
+    only −inf sees no key; elsewhere the sum is a bias, which may require a gradient. A NaN stays in the bias. If
+    sequences are sharded, ``key_padding_mask`` has this process's keys, and every process must give one; ``attn_mask``
+    has the whole sequences, and ``sizes`` are those on this process.
     """
     batch, heads, queries, keys, dtype, device = sizes
     rows = 1 if batch is None else batch

@@ -47,13 +47,8 @@ ALL_PAIRS = Pairs(None, None)
 
 
 class DecoderOutput(NamedTuple):
-    """The output of a decoder stack.
-
-    Attributes:
-        rows: packed, ``[tokens, dim]``.
-        caches: for each layer the keys and values of all tokens; empty without caches.
-        weights: the weights of the requested layer, ``[batch, heads, target, source]``, or None.
-    """
+    """The packed output ``[tokens, dim]`` of a decoder stack, the keys and values of all tokens for each layer, if
+    cached, and the weights of the requested layer, ``[batch, heads, target, source]``, or None."""
 
     rows: Tensor
     caches: list[SequenceCache]
@@ -243,11 +238,8 @@ class TransformerDecoder(TransformerStack):
         over_memory: Pairs,
         need_weights: bool,
     ) -> DecoderRows:
-        """Calls a layer, or the module in its place, with padded sequences.
-
-        Raises:
-            ArgumentError: weights are needed from a module in which no `TransformerDecoderLayer` runs.
-        """
+        """Calls a layer, or the module in its place, with padded sequences; raises ArgumentError if weights are needed
+        from a module in which no `TransformerDecoderLayer` runs."""
         source = _output_of(memory)
         options = {"bias": pairs.bias, "memory_mask": over_memory.mask, "memory_bias": over_memory.bias}
         options = {name: value for name, value in options.items() if value is not None}

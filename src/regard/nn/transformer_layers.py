@@ -22,12 +22,8 @@ from regard.nn.torch_inputs import without_padded_keys
 
 @dataclass
 class WantedWeights:
-    """The weights of the attention to an encoder's output that are wanted of a call that returns no weights.
-
-    Attributes:
-        layer: the number of the layer in its stack.
-        weights: ``[batch, heads, target, source]``, after the call.
-    """
+    """The weights of the attention to an encoder's output, ``[batch, heads, target, source]``, that are wanted of a
+    layer's call that returns none; ``layer`` is its number in its stack."""
 
     layer: int
     weights: Tensor | None = None
@@ -188,13 +184,8 @@ TransformerEncoderLayer.own_forward = TransformerEncoderLayer.forward
 
 
 class DecoderRows(NamedTuple):
-    """The output of a decoder's layer.
-
-    Attributes:
-        rows: ``[tokens, dim]``.
-        cache: the cache including the keys and values of these tokens; None without a cache.
-        weights: weights of the attention to the encoder's output, ``[batch, heads, target, source]``, or None.
-    """
+    """The output of a decoder's layer, ``[tokens, dim]``, the cache with these tokens, and the weights of the attention
+    to the encoder's output, ``[batch, heads, target, source]``; the last two may be None."""
 
     rows: Tensor
     cache: SequenceCache | None

@@ -33,17 +33,11 @@ def new_caches(stack: nn.Module) -> list[SequenceCache]:
 
 
 class TransformerStack(Module):
-    """The base of stacks of layers that end with an optional normalization.
+    """The base of stacks of copies of a layer that end with an optional normalization.
 
-    Args:
-        layer: the layer, of which each layer of the stack is a copy.
-        num_layers: number of layers.
-        norm: the normalization of the output; None: no normalization.
-
-    Attributes:
-        layer_class: the class of the layers.
-        layer_argument: the name of ``layer`` in the constructor of a subclass.
-        own_forward: ``forward`` as the class of regard defines it, even if it is replaced later.
+    ``layer_class`` is the class of the layers, ``layer_argument`` the name of ``layer`` in the constructor of a
+    subclass, and ``own_forward`` the method ``forward`` as the class of regard defines it, even if it is replaced
+    later.
     """
 
     layer_class: ClassVar[type[TransformerLayer]]
@@ -64,12 +58,8 @@ class TransformerStack(Module):
 
     @classmethod
     def from_layers(cls: type[StackT], layers: Sequence[Any] | nn.ModuleList, norm: nn.Module | None = None) -> StackT:
-        """Creates a stack of these layers, which may differ in all but ``d_model``, ``nhead`` and ``batch_first``.
-
-        Args:
-            layers: the layers, at least one.
-            norm: the normalization of the output; None: no normalization.
-        """
+        """Creates a stack of at least one layer; they may differ in all but ``d_model``, ``nhead`` and
+        ``batch_first``."""
         _check_layers(layers, cls.layer_class)
         stack = cls(layers[0], 1, norm)
         stack.layers, stack.num_layers = nn.ModuleList(layers), len(layers)
@@ -79,11 +69,8 @@ class TransformerStack(Module):
         return f"num_layers={len(self.layers)}, batch_first={self.batch_first}"
 
     def _with_caches(self, caches: Sequence[SequenceCache] | None) -> Iterable[tuple[Any, SequenceCache | None]]:
-        """Pairs each layer with its cache, or with None.
-
-        Raises:
-            KindError, ArgumentError: there is not one `SequenceCache` for each layer.
-        """
+        """Pairs each layer with its cache, or with None; raises an error unless there is one `SequenceCache` for each
+        layer."""
         self._check_caches(caches)
         return zip(self.layers, [None] * len(self.layers) if caches is None else caches, strict=True)
 
@@ -100,10 +87,8 @@ class TransformerStack(Module):
     def _decodes_anew(self, caches: Sequence[SequenceCache] | None) -> bool:
         """Whether a step calls the stack with all tokens so far, because it or a part of it is seen or replaced.
 
-        Keys and values are unknown then, and the caches hold the inputs of the stack.
-
-        Raises:
-            KindError, ArgumentError: there is not one cache for each layer, or the stack has another ``forward``.
+        Keys and values are unknown then, and the caches hold the inputs of the stack. Raises an error unless there is
+        one cache for each layer, and the stack has its own ``forward``.
         """
         forward = type(self).own_forward
         if not runs(self, forward):
@@ -117,11 +102,8 @@ class TransformerStack(Module):
     def _inputs_so_far(
         self, input: Tensor, caches: Sequence[SequenceCache] | None
     ) -> tuple[Tensor, list[SequenceCache]]:
-        """Returns all inputs so far, ``[batch, tokens, dim]``, and caches that hold them, one for each layer.
-
-        Raises:
-            ArgumentError: the caches hold keys and values.
-        """
+        """Returns all inputs so far, ``[batch, tokens, dim]``, and caches that hold them, one for each layer; raises
+        ArgumentError if the caches hold keys and values."""
         first = caches[0] if caches else HeldInputs()
         if isinstance(first, HeldInputs) and first.inputs is not None:
             input = torch.cat([first.inputs, input], dim=1)

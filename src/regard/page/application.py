@@ -43,12 +43,8 @@ class AsciiJSON(JSONResponse):
 
 
 class Page:
-    """The state behind the page: the models, the queue, and the last readings.
-
-    Args:
-        models: at least one.
-        language: ``"en"`` or ``"zh"``; None: as the browser asks.
-    """
+    """The state behind the page: the models, at least one, the queue, and the last readings. ``language`` is ``"en"``,
+    ``"zh"`` or None: as the browser asks."""
 
     def __init__(self, models: Sequence[ServedModel], language: str | None = None):
         self.models, self.language = list(models), language

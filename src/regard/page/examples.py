@@ -49,12 +49,8 @@ MASKED_SENTENCES = (
 
 
 def sentences_for(task: str, mask: str | None) -> tuple[Example, ...]:
-    """Returns sentences for a Hugging Face model.
-
-    Args:
-        task: of `regard.page.pretrained_folder.HEADS`.
-        mask: the tokenizer's token for a masked word, if there is one.
-    """
+    """Returns sentences for a Hugging Face model of a task of `regard.page.pretrained_folder.HEADS`, with the
+    tokenizer's ``mask`` for a masked word, if there is one."""
     if task == "fill in" and mask:
         return tuple(Example(text.format(mask=mask), shows) for shows, text in MASKED_SENTENCES)
     return tuple(Example(text, shows) for shows, text in (BEGINNINGS if task == "next token" else SENTENCES))

@@ -10,15 +10,10 @@ from regard.training.hub import is_hub_address, local_run
 
 
 def open_model(path: str | Path, device: str = "cpu") -> ServedModel:
-    """Returns the model of a folder; only a run that is named by its address on the hub is loaded from a network.
+    """Returns the model of a folder: a run, ``hf://OWNER/NAME`` of one on the Hugging Face hub, which alone is loaded
+    from a network, or a folder that `save_pretrained` of Hugging Face wrote.
 
-    Args:
-        path: a run folder, ``hf://OWNER/NAME`` of a run on the Hugging Face hub, or a folder that `save_pretrained` of
-            Hugging Face wrote.
-        device: PyTorch device of the model.
-
-    Raises:
-        RunError: there is no such folder, or no model in it.
+    Raises RunError if there is no such folder, or no model in it.
     """
     folder = local_run(str(path)) if is_hub_address(path) else Path(path)
     try:
@@ -41,11 +36,7 @@ def open_model(path: str | Path, device: str = "cpu") -> ServedModel:
 
 
 def open_models(paths: Sequence[str | Path], device: str = "cpu") -> list[ServedModel]:
-    """Opens several models, and gives them distinct names.
-
-    Raises:
-        RunError: as `open_model`.
-    """
+    """Opens several models, as `open_model`, and gives them distinct names."""
     models = [open_model(path, device) for path in dict.fromkeys(map(str, paths))]
     tell_apart(models)
     return models

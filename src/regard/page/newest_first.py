@@ -28,11 +28,9 @@ class _Pending:
 
 
 class NewestFirst:
-    """Runs computations on one thread of its own.
-
-    Requests with one key replace each other: the one with the largest number counts, and all others raise
-    `ReplacedError`, even if they are computed already when a newer one comes. The newest of all requests runs first.
-    """
+    """Runs computations on one thread of its own, the newest of all requests first. Requests with one key replace each
+    other: the one with the largest number counts, and all others raise `ReplacedError`, even if they are computed
+    already when a newer one comes."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, _Pending]] = queue.SimpleQueue()

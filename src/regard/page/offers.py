@@ -27,12 +27,7 @@ HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_atten
 
 
 class OfferedModel(ServedModel):
-    """A model that is loaded when it is first used; until then its files describe it.
-
-    Args:
-        path: its folder.
-        device: PyTorch device of the model.
-    """
+    """A model that is loaded from its folder when it is first used; until then its files describe it."""
 
     offered = True
     loaded = False
@@ -59,12 +54,8 @@ class OfferedModel(ServedModel):
 
 @dataclass(frozen=True)
 class Offers:
-    """The models that were found.
-
-    Attributes:
-        models: the runs, the newest first, and the models of the cache by name.
-        left_out: a line for each folder that holds no model that can be opened: its name, and why.
-    """
+    """The models that were found, the runs, the newest first, before those of the cache by name; and a line for each
+    folder that holds no model that can be opened: its name, and why."""
 
     models: list[OfferedModel]
     left_out: list[str]
@@ -82,10 +73,8 @@ def hub_cache() -> Path:
 def find_offers(runs: Path, cache: Path, device: str = "cpu") -> Offers:
     """Returns the models on this machine, described by their files; writes nothing, and reads no weights.
 
-    Args:
-        runs: a folder of run folders; it need not exist.
-        cache: a folder of the Hugging Face hub's form, ``models--OWNER--NAME/snapshots/REVISION``; it need not exist.
-        device: PyTorch device of the models.
+    ``runs`` is a folder of run folders, ``cache`` one of the Hugging Face hub's form,
+    ``models--OWNER--NAME/snapshots/REVISION``; neither need exist.
     """
     models: list[OfferedModel] = []
     left_out: list[str] = []

@@ -89,11 +89,7 @@ def check_pretrained(folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Returns the object of a JSON file.
-
-    Raises:
-        RunError: the file is not regular, too large, or no JSON object.
-    """
+    """Returns the object of a JSON file; raises RunError if it is not regular, too large, or no JSON object."""
     content = _read_any(path)
     if not isinstance(content, dict):
         raise RunError(f"{path} must hold a JSON object")

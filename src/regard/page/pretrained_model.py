@@ -40,13 +40,8 @@ SHOWN_CHOICES = 8
 class PretrainedModel(ServedModel):
     """A model that `save_pretrained` wrote, with its tokenizer. Nothing is downloaded, and no code of the folder runs.
 
-    Args:
-        path: the folder.
-        device: PyTorch device of the model.
-
-    Raises:
-        RunError: transformers is not installed, cannot load the model or its tokenizer, or `check_pretrained` refuses
-            the folder.
+    Raises RunError if transformers is not installed, cannot load the model or its tokenizer, or `check_pretrained`
+    refuses the folder.
     """
 
     kind = "pretrained"
@@ -233,11 +228,8 @@ def _joined(prompt: TokenAxis, written: TokenAxis) -> TokenAxis:
 
 
 class _ProblemWatch(Watch):
-    """A context like that of `regard.watch` that takes no reading and keeps the problem of each call.
-
-    Attributes:
-        problems: for each of ``calls`` its problem; None if only its weights are known.
-    """
+    """A context like that of `regard.watch` that takes no reading and keeps the problem of each of ``calls``; None if
+    only its weights are known."""
 
     def __init__(self, model: nn.Module):
         super().__init__(model, Readings(), None, None, keep=False, norms=False, outputs=False, inputs=False)

@@ -128,19 +128,11 @@ class ServedModel(ABC):
         return {name: getattr(self, name) for name in names} | {"examples": examples}
 
     def load(self) -> "ServedModel":
-        """Returns the model in memory.
-
-        Raises:
-            RunError: it cannot be loaded.
-        """
+        """Returns the model in memory; raises RunError if it cannot be loaded."""
         return self
 
     def read(self, text: str) -> Reading:
-        """Returns the answer and the attention for a text.
-
-        Raises:
-            RegardError: the model cannot read it.
-        """
+        """Returns the answer and the attention for a text; raises RegardError if the model cannot read it."""
         if self.accepts != "text":
             raise ArgumentError(f"{self.name} reads no text; choose a file with {A_FILE[self.accepts]}")
         if len(text) > MOST_CHARACTERS:
@@ -150,11 +142,8 @@ class ServedModel(ABC):
         return self._read(text)
 
     def read_file(self, content: bytes) -> Reading:
-        """Returns the answer and the attention for the content of a file.
-
-        Raises:
-            RegardError: the model cannot read it.
-        """
+        """Returns the answer and the attention for the content of a file; raises RegardError if the model cannot read
+        it."""
         if self.accepts == "text":
             raise ArgumentError(f"{self.name} reads texts, no files; type a text")
         return self._read_file(content)

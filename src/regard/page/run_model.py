@@ -15,15 +15,8 @@ from regard.training.task import Trained
 
 
 class RunModel(ServedModel):
-    """A trained run.
-
-    Args:
-        path: the run folder.
-        device: PyTorch device of the model.
-
-    Raises:
-        RunError: the folder is not a run folder, or its files are missing, damaged or from different runs.
-    """
+    """A trained run; raises RunError if the folder is not one, or its files are missing, damaged or from different
+    runs."""
 
     def __init__(self, path: Path, device: str = "cpu"):
         self.trained: Trained = registry.load(path, device)

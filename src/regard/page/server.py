@@ -29,11 +29,8 @@ def require_server() -> None:
 
 
 def listen(port: int) -> socket.socket:
-    """Returns a socket that listens on a port of this machine; 0: any that is free.
-
-    Raises:
-        ArgumentError: the port is in use, or not permitted.
-    """
+    """Returns a socket that listens on a port of this machine; 0: any that is free. Raises ArgumentError if the port is
+    in use, or not permitted."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     if os.name == "posix":  # a port whose last connections are still closing can be used again
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -50,18 +47,10 @@ def listen(port: int) -> socket.socket:
 
 
 class PageServer:
-    """The server of one page.
+    """The server of one page, whose ``address`` has the token that every request needs.
 
-    Args:
-        models: at least one.
-        listening: the result of `listen`; it is closed at the end.
-        language: ``"en"`` or ``"zh"``; None: as the browser asks.
-
-    Attributes:
-        address: of the page, with the token that every request needs.
-
-    Raises:
-        MissingPartError: a package of the server is not installed.
+    It closes ``listening``, the result of `listen`, at the end. Raises MissingPartError if a package of it is not
+    installed.
     """
 
     def __init__(self, models: Sequence[ServedModel], listening: socket.socket, language: str | None = None):

@@ -47,11 +47,8 @@ def document_figure(document: Document, layer: int | None = None) -> Any:
 
 
 def attended_words(words: Sequence[str], weights: Any) -> AttendedParts:
-    """Returns the words of a text that got the largest weights.
-
-    Args:
-        weights: ``[..., words]``, of any number of heads or answers, which count alike; None: there are none.
-    """
+    """Returns the words of a text that got the largest weights, ``[..., words]``, of any number of heads or answers,
+    which count alike."""
     return AttendedParts() if weights is None else _attended(zip(words, _total(weights), strict=True))
 
 

@@ -17,14 +17,8 @@ LEAST_COPIED_SHARE = 0.5
 class CopiedSpan:
     """Copied tokens that follow each other in the summary and in the article.
 
-    Attributes:
-        text: their text.
-        start: first character of the span in the summary.
-        stop: the character after its last one.
-        tokens: their positions in the summary.
-        places: their positions in the article, in tokens.
-        first_word: the word of the article in which the span begins, counted from 1.
-        last_word: the word in which it ends.
+    ``start`` and ``stop`` are characters of the summary, ``tokens`` and ``places`` the positions in the summary and in
+    the article, in tokens, and ``first_word`` and ``last_word`` words of the article, counted from 1.
     """
 
     text: str

@@ -75,13 +75,8 @@ class DataSize:
 
 
 class Case:
-    """The facts from which rules choose.
-
-    Attributes:
-        size: the size of the data, and the machine.
-        options: the options of the run by name: what the user or a rule has set, else the fixed default.
-        typed: the names of the options that the user has set.
-    """
+    """The facts from which rules choose: the size of the data, and the machine; the options by name, as the user or a
+    rule has set them, else the fixed default; and the names of the options that the user has set."""
 
     def __init__(self, size: DataSize, kinds: Sequence[type[Any]], typed: Mapping[str, Any]):
         self.size, self.typed = size, typed
@@ -187,11 +182,7 @@ Rules = Mapping[str, Rule]
 
 
 def fit(rules: Rules, size: DataSize, kinds: Sequence[type[Any]], typed: Mapping[str, Any]) -> dict[str, Choice]:
-    """Returns the options that the data decide.
-
-    Returns:
-        option → its value, and why.
-    """
+    """Returns the options that the data decide: option → its value, and why."""
     case, chosen = Case(size, kinds, typed), {}
     for name, rule in rules.items():
         choice = None if name in typed or not case.has_meaning(name) else rule(case)
@@ -284,11 +275,8 @@ def same_as(name: str) -> Rule:
 
 
 def image_architecture(case: Case) -> Choice:
-    """Chooses a convolutional network for few images, unless the user has set options of the other network.
-
-    Raises:
-        ArgumentError: the user has set options of both.
-    """
+    """Chooses a convolutional network for few images, unless the user has set options of the other network; raises
+    ArgumentError for options of both."""
     vit, cnn = case.needing("architecture", "vit"), case.needing("architecture", "cnn")
     of_vit, of_cnn = sorted((vit - cnn) & case.typed.keys()), sorted((cnn - vit) & case.typed.keys())
     if case.typed.get("pooling") == "cls":
@@ -310,11 +298,8 @@ def image_pooling(case: Case) -> Choice:
 
 
 def examples_of_a_batch(*values: int, accelerator: Sequence[int], most: int = 0) -> Rule:
-    """Returns the rule of the batch size: few examples need small batches for more updates, and long inputs too.
-
-    Args:
-        most: tokens or frames of a batch on a CPU, and four times as many on an accelerator; 0: any number.
-    """
+    """Returns the rule of the batch size: few examples need small batches for more updates, and long inputs too:
+    ``most`` tokens or frames on a CPU, four times as many on an accelerator; 0: any number."""
     rule = table(*values, accelerator=accelerator)
 
     def bounded(case: Case) -> Choice | None:
@@ -332,12 +317,8 @@ def examples_of_a_batch(*values: int, accelerator: Sequence[int], most: int = 0)
 
 
 def tokens_of_a_batch(*values: int, accelerator: Sequence[int], side: str, most: int) -> Rule:
-    """Returns the rule of the tokens of a batch: those of a number of examples of mean length.
-
-    Args:
-        side: length or target: the texts that are counted.
-        most: largest number on a CPU, and four times as many on an accelerator.
-    """
+    """Returns the rule of the tokens of a batch: those of a number of examples of mean length (of the text ``side``),
+    at most ``most`` on a CPU, and four times as many on an accelerator."""
     rule = table(*values, accelerator=accelerator)
 
     def tokens(case: Case) -> Choice | None:
@@ -351,10 +332,8 @@ def tokens_of_a_batch(*values: int, accelerator: Sequence[int], side: str, most:
 
 
 def epochs(*updates: int, most: int = 300, accelerator: Sequence[int] = (), steps: Sequence[int] = ROWS) -> Rule:
-    """Returns the rule of the epochs: enough for a number of updates, at least one and at most ``most``.
-
-    Early stopping ends most trainings before (`patience`).
-    """
+    """Returns the rule of the epochs: enough for a number of updates, at least one and at most ``most``. Early stopping
+    ends most trainings before (`patience`)."""
     rule = table(*updates, accelerator=accelerator, steps=steps)
 
     def enough(case: Case) -> Choice | None:
@@ -367,11 +346,8 @@ def epochs(*updates: int, most: int = 300, accelerator: Sequence[int] = (), step
 
 
 def validate_every(cost: float) -> Rule:
-    """Returns the rule of the steps between validations, which take about a quarter of the training's time.
-
-    Args:
-        cost: time of a validation example, in that of an example of a training batch.
-    """
+    """Returns the rule of the steps between validations, which take about a quarter of the training's time; ``cost`` is
+    that of a validation example, in those of a training batch."""
 
     def rule(case: Case) -> Choice:
         size, options, updates = case.size, case.options, case.updates
@@ -422,13 +398,11 @@ def learning_rate(case: Case) -> Choice:
 
 
 def tokenizer(*sides: Side, most: float = 0.0) -> Rule:
-    """Returns the rule of a tokenizer: words; for scripts without spaces, sub-words, or characters of short texts.
+    """Returns the rule of a tokenizer: words; for scripts without spaces, sub-words, or characters of texts of at most
+    ``most`` of them on average.
 
     Characters are the easiest tokens to learn, but make the longest texts. Words are chosen if the user has set an
     option that applies to words only.
-
-    Args:
-        most: mean number of characters of an input up to which characters are tokens.
     """
 
     def rule(case: Case) -> Choice:

@@ -14,11 +14,7 @@ _TEXT_TASKS = "summarize", "classify", "translate"
 
 
 def guessed_task(path: Path) -> str | None:
-    """Returns the name of the most probable task; None if no task stands out.
-
-    Args:
-        path: a file or a folder that exists.
-    """
+    """Returns the name of the most probable task for a file or a folder that exists; None if no task stands out."""
     try:
         return _of_folder(path) if path.is_dir() else _of_file(path)
     except (RegardError, OSError):

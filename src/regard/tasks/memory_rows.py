@@ -11,16 +11,10 @@ from regard.names.counted import counted
 
 
 def memory_rows(data: Any, columns: tuple[str, ...], name: str) -> Iterator[Mapping[str, Any]]:
-    """Yields the rows of data in memory as dictionaries.
+    """Yields the rows of data in memory as dictionaries; ``columns`` are names of the parts of a row that has no names.
 
-    Args:
-        columns: names of the parts of a row that has no names.
-        name: of the argument, for messages.
-
-    Raises:
-        ArgumentError: columns of different lengths, two columns of one name, or several tables.
-        KindError: the data have another form.
-        DataError: a table cannot be computed.
+    Raises ArgumentError for columns of different lengths, two columns of one name, or several tables, KindError for
+    data of another form, and DataError for a table that cannot be computed.
     """
     rows: Any = data
     if isinstance(data, tuple) and len(data) == 2 and all(map(_is_column, data)):

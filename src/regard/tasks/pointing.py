@@ -18,15 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pointing:
-    """How often a captioner attends to what it names.
+    """How often a captioner attends to what it names, over ``names`` names in the captions.
 
-    Attributes:
-        accuracy: the share of the names in the captions for which the middle of the cell with the largest weight is
-            inside of the box of the object, 0 to 1; a name of something that the image does not show is a miss.
-        shown: the share of the names in the captions whose object the image shows.
-        chance: the accuracy of cells drawn at random.
-        weight: mean share of the weight inside of the box.
-        names: the number of names in the captions.
+    ``accuracy``: the share for which the middle of the cell with the largest weight is inside of the box of the object,
+    0 to 1; a name of something that the image does not show is a miss. ``shown``: the share whose object the image
+    shows. ``chance``: the accuracy of cells drawn at random. ``weight``: mean share of the weight inside of the box.
     """
 
     accuracy: float
@@ -38,14 +34,8 @@ class Pointing:
 
 @dataclass(frozen=True)
 class AttendedCaption:
-    """The words of a caption and the weights over the grid for each.
-
-    Attributes:
-        words: the words, without spaces.
-        weights: ``[words, rows · columns]``.
-        grid: rows and columns.
-        box: the part of the image that the grid covers, in pixels of the image.
-    """
+    """The words of a caption, without spaces, and the weights ``[words, rows · columns]`` for each over a grid of rows
+    and columns, which covers ``box``, in pixels of the image."""
 
     words: Sequence[str]
     weights: NDArray[np.floating]
@@ -54,13 +44,11 @@ class AttendedCaption:
 
 
 def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[NamedObject]]) -> Pointing | None:
-    """Computes the pointing accuracy of captions (Zhang et al. 2016, section 4.2, without tolerance).
+    """Computes the pointing accuracy of captions (Zhang et al. 2016, section 4.2, without tolerance); None without a
+    name.
 
     The names are those of all objects of the data set. The weights of a name are those of its last word, such as
     ``circle`` in ``red circle``. A longer name counts and not a shorter one inside of it.
-
-    Returns:
-        the measures; None if no caption says a name.
     """
     known = {tuple(plain_words(one.name).split()) for shown_objects in objects for one in shown_objects} - {()}
     hits, shown, chance, weight, names = 0, 0, 0.0, 0.0, 0
@@ -84,11 +72,7 @@ def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[Nam
 
 
 def names_said(words: Sequence[str], known: set[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yields the names in a caption, each with the position of its last word.
-
-    Args:
-        known: the words of each name, in lower case.
-    """
+    """Yields the names in a caption, of ``known`` ones in lower case, each with the position of its last word."""
     plain = [plain_words(word) for word in words]
     longest = max(map(len, known), default=0)
     position = 0

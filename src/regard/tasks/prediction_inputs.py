@@ -20,13 +20,8 @@ log = logging.getLogger("regard")
 
 
 class Numbered(NamedTuple):
-    """Inputs with their numbers.
-
-    Attributes:
-        inputs: the inputs.
-        numbers: the number of each in its file, from 1: of its line, or of its row of a table, those without an input
-            counted.
-    """
+    """Inputs with the number of each in its file, from 1: of its line, or of its row of a table, those without an input
+    counted."""
 
     inputs: list[Any]
     numbers: Sequence[int]
@@ -38,17 +33,12 @@ class Numbered(NamedTuple):
 
 
 def given_inputs(trained: Any, inputs: Any, column: str | None = None) -> Any:
-    """Returns the inputs that an argument of `Trained.predict` holds.
+    """Returns the inputs that an argument of `Trained.predict` holds: a list of inputs; or a table or a folder, by its
+    path or in memory, in any form of training data. ``column`` None: that of the training, or the only one that can be
+    meant.
 
-    Args:
-        trained: the run, a `TableTrained`.
-        inputs: a list of inputs; or a table or a folder, by its path or in memory, in any form of training data.
-        column: the column of a table; None: that of the training, or the only one that can be meant.
-
-    Raises:
-        ArgumentError: it is one text, or there is no such column.
-        KindError: it is no list and no table.
-        DataError: the file cannot be read.
+    Raises ArgumentError for one text, or if there is no such column, KindError if it is no list and no table, and
+    DataError if the file cannot be read.
     """
     if isinstance(inputs, Path) or (isinstance(inputs, str) and _is_collection(inputs)):
         return file_inputs(trained, Path(inputs), column).inputs
@@ -88,11 +78,8 @@ def file_inputs(trained: Any, path: Path, column: str | None = None) -> Numbered
 
 
 def text_inputs(path: Path) -> list[Any]:
-    """Returns the lines of a text file, the empty ones too, so that answer n belongs to line n.
-
-    Raises:
-        DataError: the file cannot be read, is empty, or is subtitles.
-    """
+    """Returns the lines of a text file, the empty ones too, so that answer n belongs to line n; raises DataError if the
+    file cannot be read, is empty, or is subtitles."""
     check_file(path, "one input a line")
     check_no_subtitles(path)
     try:

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 
 
 class SequenceLines:
-    """A mesh of processes: those of one line have the same texts, and each keeps a part of their tokens.
-
-    Args:
-        processes: of a line; 1: each process has texts of its own.
-        device: the type of the devices of the model.
-    """
+    """A mesh of processes: those of one line have the same texts, and each keeps a part of their tokens. In a line of
+    one process each has texts of its own. ``device`` is the type of the devices of the model."""
 
     def __init__(self, processes: int, device: str):
         self.processes, self._device = processes, device

@@ -36,14 +36,8 @@ def stored_folder(run: Path) -> Path:
 
 
 def prepared(task: Task, data: Any, path: Path, name: str, options: Mapping[str, Any]) -> tuple[str, Any]:
-    """Returns the file that `store` will write, as an option of the task names it, and the data for it.
-
-    Args:
-        data: see `regard.train`.
-        path: as in `store`.
-        name: as in `store`.
-        options: as in `store`.
-    """
+    """Returns the file that `store` will write, as an option of the task names it, and the data for it; arguments as
+    `store`, and for ``data`` as `regard.train`."""
     if len(stored_columns(task, options)) > 1:
         return str(path.with_suffix(".jsonl")), data
     texts = _documents(data, name)
@@ -51,19 +45,11 @@ def prepared(task: Task, data: Any, path: Path, name: str, options: Mapping[str,
 
 
 def store(task: Task, data: Any, path: Path, name: str, options: Mapping[str, Any]) -> None:
-    """Writes data for a task.
+    """Writes data, from `prepared`, for a task, into files whose names begin like ``path``, which has no suffix;
+    ``options`` of the training may name columns.
 
-    Args:
-        data: from `prepared`.
-        path: the file without a suffix; other files of the data have names that begin like it.
-        name: name of the argument, for messages.
-        options: the options of the training, which may name columns.
-
-    Raises:
-        ArgumentError: there are no data, or columns of different lengths.
-        KindError: the data have another form.
-        RunError: the files cannot be written.
-        MissingPartError: Pillow or soundfile is not installed.
+    Raises ArgumentError if there are no data, or columns of different lengths, KindError for data of another form,
+    RunError if the files cannot be written, and MissingPartError if Pillow or soundfile is not installed.
     """
     columns = stored_columns(task, options)
     try:
@@ -142,14 +128,8 @@ Renames = Callable[[str], str]
 
 @contextmanager
 def stored_names(stored: Mapping[str, str]) -> Iterator[Renames]:
-    """Makes errors and warnings in this context name arguments, not options of the command or files of `store`.
-
-    Args:
-        stored: name of an argument → the file that holds its data.
-
-    Yields:
-        the function that replaces the names in a text.
-    """
+    """Makes errors and warnings in this context name arguments, not options of the command or files of `store`, by the
+    file that holds the data of each argument. Yields the function that replaces the names in a text."""
 
     def renamed(text: str) -> str:
         for name, path in stored.items():

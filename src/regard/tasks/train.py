@@ -230,11 +230,8 @@ def _types(task: Task) -> dict[str, Any]:
 
 
 def checked_options(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options with plain values, after a check of their names and types.
-
-    Raises:
-        ArgumentError: the task has no such option, or the type of a value is wrong.
-    """
+    """Returns the options with plain values; raises ArgumentError if the task has no such option, or the type of a
+    value is wrong."""
     known = _types(task)
     checked: dict[str, Any] = {}
     for name, typed in options.items():

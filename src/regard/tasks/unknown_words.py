@@ -21,15 +21,9 @@ MOST_NAMED_WORDS = 10
 
 @dataclass(frozen=True)
 class SourceText:
-    """A source sentence as its tokenizer cut it.
-
-    Attributes:
-        tokens: labels of the tokens; unknown pieces as they are written.
-        groups: positions of the tokens of each word.
-        pieces: the text of each token; empty for a space.
-        words: the text of each word.
-        unknown: the words of which a piece is unknown, in their order.
-    """
+    """A source sentence as its tokenizer cut it: labels of the tokens, with unknown pieces as they are written;
+    positions of the tokens of each word; the text of each token, empty for a space; that of each word; and in their
+    order the words of which a piece is unknown."""
 
     tokens: list[str]
     groups: list[range]
@@ -54,13 +48,8 @@ class SourceText:
 
 @dataclass(frozen=True)
 class CopiedText:
-    """A translation in which unknown pieces are replaced by source words.
-
-    Attributes:
-        text: the translation.
-        tokens: labels of its tokens.
-        groups: positions of the tokens of each word.
-    """
+    """A translation in which unknown pieces are replaced by source words, labels of its tokens, and positions of the
+    tokens of each word."""
 
     text: str
     tokens: list[str]
@@ -68,14 +57,12 @@ class CopiedText:
 
 
 def copy_unknown(source: SourceText, tokenizer: Tokenizer, ids: Sequence[int], weights: Tensor) -> CopiedText:
-    """Replaces unknown pieces of a translation by what they attend to most (Luong et al. 2015, §4.1).
+    """Replaces unknown pieces of a translation by what they attend to most in a source of at least one token (Luong et
+    al. 2015, §4.1).
 
     An unknown word, be it one piece (of words) or a run of pieces (of sub-words, of characters), is replaced by the
     source word with the largest sum of weights. An unknown piece of a word that is known otherwise is replaced by the
     source piece with the largest weight.
-
-    Args:
-        source: the source sentence, of at least one token.
     """
     texts = {position: "" for position, id in enumerate(ids) if id == tokenizer.UNK}
     tokens, groups = tokenizer.tokens(ids), tokenizer.word_groups(ids)
@@ -124,11 +111,7 @@ def _runs(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterable[tuple[range, boo
 
 
 def unknown_words_line(words: Iterable[str], copied: bool) -> str | None:
-    """Returns a line that names the unknown words of the sources; None if there are none.
-
-    Args:
-        copied: whether ``--replace-unknown`` was given.
-    """
+    """Returns a line that names the unknown words of the sources, ``copied`` or not; None if there are none."""
     names = list(dict.fromkeys(words))
     if not names:
         return None

@@ -24,13 +24,9 @@ STRONGEST = (232, 89, 12)
 class WordReport:
     """Prints as lines of words with their weights below: a bar, a number, and in a terminal with colours a background.
 
-    A weight is a share of 1; the bars and the colours are in proportion to the largest one of a head.
-
-    Args:
-        probabilities: label → probability, the most probable first; {}: none is shown.
-        words: the words of the text.
-        weights: ``[heads][words]``; None: the words are not shown.
-        sentences: the text and the weight of each sentence, which are shown before the words.
+    A weight is a share of 1; the bars and the colours are in proportion to the largest one of a head. Before the words
+    come the probabilities of labels, if any, and the sentences with their weights. ``weights`` None: words are not
+    shown.
     """
 
     def __init__(

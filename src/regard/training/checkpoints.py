@@ -27,10 +27,7 @@ _ADVICE = "delete it to resume from the checkpoint before it"
 
 def save_checkpoint(path: Path, content: dict[str, Any], manifest: ManifestFile | None = None) -> None:
     """Writes a checkpoint to a temporary file beside it, syncs it to disk and renames it; the manifest records its sum.
-
-    Raises:
-        WriteError: the file cannot be written; an old file is unchanged.
-    """
+    Raises WriteError if the file cannot be written; an old file is unchanged."""
     recording = manifest.recording(path) if manifest else nullcontext()
     with recording as before_replace, AtomicFile(path, before_replace) as temporary:
         try:
@@ -41,12 +38,7 @@ def save_checkpoint(path: Path, content: dict[str, Any], manifest: ManifestFile 
 
 def load_checkpoint(path: Path, manifest: ManifestFile | None = None) -> dict[str, Any]:
     """Reads a checkpoint with ``torch.load(weights_only=True)``: a foreign file gives only tensors and plain values.
-
-    The manifest verifies the sum of the file before it is read.
-
-    Raises:
-        RunError: the file has changed, cannot be read, is damaged, or is no checkpoint.
-    """
+    The manifest verifies its sum before; raises RunError if it has changed, is damaged, or is no checkpoint."""
     if manifest:
         manifest.verify(path, _ADVICE)
     try:
@@ -78,11 +70,8 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 
 def last_checkpoint(folder: RunFolder) -> Path | None:
-    """Returns the checkpoint to resume from; None for a run that has not saved one yet.
-
-    Raises:
-        RunError: the run has saved checkpoints, and all of them are gone.
-    """
+    """Returns the checkpoint to resume from; None for a run that has not saved one yet. Raises RunError if the run has
+    saved checkpoints, and all of them are gone."""
     if checkpoints := list_checkpoints(folder.checkpoints):
         return checkpoints[-1]
     files = folder.manifest.read().files
@@ -110,10 +99,8 @@ def prune_checkpoints(folder: Path, manifest: ManifestFile | None = None) -> Non
 
 
 def require_space(folder: Path, model: nn.Module) -> None:
-    """Raises RunError unless the disk has room for the files of a run, and for one more checkpoint and model.
-
-    A checkpoint holds the model, and two values of the optimizer for each parameter.
-    """
+    """Raises RunError unless the disk has room for the files of a run, and for one more checkpoint (the model, and two
+    values of the optimizer for each parameter) and model."""
     parameters = sum(tensor.numel() * tensor.element_size() for tensor in model.parameters())
     buffers = sum(tensor.numel() * tensor.element_size() for tensor in model.buffers())
     checkpoint = 3 * parameters + buffers

@@ -39,18 +39,12 @@ def _shown_number(value: Any) -> str:
 
 
 def fit_config(task: Task, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> FittedConfig:
-    """Returns the configuration of a run, in which the data decide the options that the user has not set.
+    """Returns the configuration of a run, in which the data decide the options that the user has not set, after a check
+    of the options. Without ``measured`` the data are not read; in a distributed run only the first process reads them,
+    and the others read the configuration from its run folder.
 
-    Options are checked before the data are read.
-
-    Args:
-        fields: section → the fields that the user has set; None means that the data decide.
-        measured: whether to read the data; else only the options are checked. In a distributed run only the first
-            process reads them, and the others read the configuration from its run folder.
-
-    Raises:
-        ArgumentError: a value is out of range, or values contradict each other.
-        DataError: the data cannot be read.
+    Raises ArgumentError if a value is out of range, or values contradict each other, and DataError if the data cannot
+    be read.
     """
     user_fields = {section: without_fitted_none(task, fields[section]) for section in section_kinds(task)}
     choices = task.fit(user_fields, measured=False)

@@ -136,10 +136,8 @@ def snapshot_of(address: HubAddress, patterns: Sequence[str]) -> Path:
 
 
 def _run_folder(snapshot: Path, storage: Path, folder: Path) -> Path:
-    """Returns a folder with the files of a snapshot as regular files. The small ones are copies.
-
-    No link may lead out of ``storage``, the folder of the repository in the hub's cache.
-    """
+    """Returns a folder with the files of a snapshot as regular files, the small ones as copies. No link may lead out of
+    ``storage``, the folder of the repository in the hub's cache."""
     if folder.is_dir():
         return folder
     with temporary_folder(folder.parent) as prepared:

@@ -97,11 +97,8 @@ def _readme_note(local: Path, remote: Path | None) -> str:
 
 
 def published_files(task: Task, folder: RunFolder, address: str, checkpoints: bool = False) -> dict[str, str | bytes]:
-    """Returns the files of a run to upload: name → path of the file, or its content if that differs.
-
-    Raises:
-        RunError: a file is missing, or has changed.
-    """
+    """Returns the files of a run to upload: name → path of the file, or its content if that differs. Raises RunError if
+    a file is missing, or has changed."""
     manifest = folder.manifest.read()
     names = [name for name in task.files if name.partition("/")[0] != "corpus"]  # the generated data are not needed
     folder.require(*(folder.file(name) for name in names))

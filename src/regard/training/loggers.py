@@ -19,15 +19,11 @@ _OUTPUTS = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow.db", "
 
 
 def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
-    """Returns the loggers of a run; those that write files write them into the run folder.
+    """Returns the loggers of a run, by names of ``regard.training.config.LOGGERS``; those that write files write into
+    its folder.
 
-    Args:
-        names: names of ``regard.training.config.LOGGERS``.
-        folder: the run folder; its name is the name of the run.
-
-    Raises:
-        MissingPartError: the package of a logger is not installed.
-        RunError: a logger cannot start, because it needs a login, a server or a folder.
+    Raises MissingPartError if the package of a logger is not installed, and RunError if a logger cannot start, because
+    it needs a login, a server or a folder.
     """
     run = folder.path.name
     # MLflow writes into a database. Its own variable names a server or another database.
@@ -54,11 +50,8 @@ def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
 
 
 def logger_classes(names: list[str]) -> dict[str, type[Any]]:
-    """Returns the classes of loggers by name, each once.
-
-    Raises:
-        MissingPartError: the package of a logger is not installed.
-    """
+    """Returns the classes of loggers by name, each once; raises MissingPartError if the package of one is not
+    installed."""
     classes = {}
     for name in names:
         module, kind = _CLASSES[name]

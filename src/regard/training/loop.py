@@ -55,22 +55,10 @@ class LossModule(nn.Module):
 class TrainingLoop:
     """Trains the model of an experiment.
 
-    Args:
-        fabric: the processes, which have been launched, and the loggers, which get each row of metrics.
-        experiment: the model, its data, its loss and its validation.
-        metrics: the metrics of a validation; the first one decides which model is the best.
-        config: the configuration of the training.
-        folder: the run folder; the first process writes all files into it.
-        reporter: prints the progress.
-        checkpoint: the content of the checkpoint from which to continue; None: the training starts.
-
-    Attributes:
-        progress: the counters of the run.
-        earlier_seconds: seconds of the run before it was resumed.
-        batches: batches of an epoch in each process.
-
-    Raises:
-        RunError: the checkpoint is of another model, or of another version of regard.
+    The first process writes all files into the run folder; the loggers of ``fabric``, whose processes have been
+    launched, get each row of metrics, of which the first decides which model is the best. ``checkpoint`` is the content
+    of the one from which to continue; RunError is raised if it is of another model, or of another version of regard.
+    ``earlier_seconds`` are those of the run before it was resumed, and ``batches`` those of an epoch in each process.
     """
 
     def __init__(
@@ -245,11 +233,8 @@ class TrainingLoop:
         return self.fabric.to_device(batch)
 
     def _read_losses(self) -> None:
-        """Reads the losses of the steps since the last reading, with one copy from the device.
-
-        Raises:
-            TrainingError: one is not finite; the checkpoints are from before it.
-        """
+        """Reads the losses of the steps since the last reading, with one copy from the device; raises TrainingError if
+        one is not finite. The checkpoints are from before it."""
         unread, self._unread = self._unread, []
         if not unread:
             return
@@ -282,10 +267,8 @@ class TrainingLoop:
                 torch.set_autocast_cache_enabled(caches)
 
     def _share(self, units: int) -> float | torch.Tensor:
-        """Returns the factor that makes the mean of all processes' gradients that of one process with the joined batch.
-
-        The loss of each process is the mean over its own units, whose number differs between processes.
-        """
+        """Returns the factor that makes the mean of all processes' gradients that of one process with the joined batch:
+        the loss of each process is the mean over its own units, whose number differs between processes."""
         if self.fabric.world_size == 1:
             return 1.0
         own_units = torch.full((), float(units), device=self.fabric.device)

@@ -34,11 +34,7 @@ class DataFile:
 
     @classmethod
     def of(cls, path: Path, folder: Path) -> "DataFile":
-        """Returns the record of a file, for a run in ``folder``.
-
-        Raises:
-            DataError: the file cannot be read.
-        """
+        """Returns the record of a file, for a run in ``folder``; raises DataError if the file cannot be read."""
         file, root = (Path(os.path.realpath(one)) for one in (path, folder))
         try:
             size, digest = file.stat().st_size, sha256(file)
@@ -65,11 +61,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
-        """Returns the manifest that ``to_json`` wrote.
-
-        Raises:
-            ValueError: the text is not JSON, or not a manifest.
-        """
+        """Returns the manifest that ``to_json`` wrote; raises ValueError if the text is not JSON, or not a manifest."""
         content = json.loads(text)
         if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
             raise ValueError(f"it is not a manifest of format {FORMAT}")
@@ -108,19 +100,12 @@ class ManifestFile:
 
     @property
     def path(self) -> Path:
-        """The file.
-
-        Raises:
-            RunError: it is a link that leads out of the run folder.
-        """
+        """The file; raises RunError if it is a link that leads out of the run folder."""
         return path_inside(self.folder, self.NAME)
 
     def read(self) -> Manifest:
-        """Returns the manifest; an empty one if there is no file, as in runs of version 0.1.
-
-        Raises:
-            RunError: the file is damaged.
-        """
+        """Returns the manifest; an empty one if there is no file, as in runs of version 0.1. Raises RunError for a
+        damaged one."""
         path = self.path
         try:
             return Manifest.from_json(read_text(path, LARGEST_TEXT))
@@ -167,11 +152,8 @@ class ManifestFile:
             self.write(dataclasses.replace(manifest, files=files))
 
     def verify(self, path: Path, advice: str = "restore it from a copy, or train the run again") -> None:
-        """Compares a file of the run with its recorded sum; a file that was never recorded passes.
-
-        Raises:
-            RunError: the file was changed, or is missing.
-        """
+        """Raises RunError if a file of the run has another sum than the recorded one, or is missing; a file that was
+        never recorded passes."""
         accepted = self.read().files.get(self._name(path))
         if accepted is None:
             return
@@ -191,15 +173,8 @@ class ManifestFile:
                 self.verify(path_inside(self.folder, name))
 
     def consistently(self, paths: Sequence[Path], load: Callable[[], Content]) -> Content:
-        """Loads and verifies files of the run, which another process may be replacing.
-
-        Args:
-            paths: the files to verify.
-            load: reads them. It is called again if the manifest has changed in the meantime.
-
-        Raises:
-            RunError: a file was changed or is missing, or ``load`` raises it.
-        """
+        """Loads and verifies files of the run, which another process may be replacing; raises RunError if one was
+        changed or is missing. ``load`` is called again if the manifest has changed in the meantime."""
         for attempts_left in (2, 1, 0):
             before = self.read().files
             try:
@@ -215,15 +190,8 @@ class ManifestFile:
         raise AssertionError("the last attempt returns or raises")
 
     def record_data(self, data: Mapping[str, Sequence[Path]], *, allow_changed: bool = False) -> None:
-        """Records the files of the data, or compares them with the recorded ones.
-
-        Args:
-            data: part of the data → its files.
-            allow_changed: whether to record changed data without an error.
-
-        Raises:
-            RunError: a file has changed since it was recorded.
-        """
+        """Records the files of each part of the data, or raises RunError if one has changed since it was recorded,
+        unless ``allow_changed``."""
         manifest = self.read()
         current = {part: tuple(DataFile.of(path, self.folder) for path in files) for part, files in data.items()}
         if not allow_changed:

@@ -56,14 +56,8 @@ class Baseline(NamedTuple):
 
 
 def comparison_with_rule(metric: Metric, value: float, rule: float, finished: str = "") -> str:
-    """Returns a remark on a model that is not better than the simple rule; "" if it is better.
-
-    Args:
-        metric: the task's first metric.
-        value: its value for the model.
-        rule: its value for the simple rule.
-        finished: why the training ended (`Progress.finished`).
-    """
+    """Returns a remark on a model whose ``value`` of the task's first metric is not better than that of the simple
+    rule; "" if it is better. ``finished`` is why the training ended (`Progress.finished`)."""
     if metric.text(value) == metric.text(rule):
         same = "the model and that simple rule are equal"
         return f"{same}: both are as good as can be" if metric.is_perfect(value) else same

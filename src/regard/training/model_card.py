@@ -49,14 +49,9 @@ _MOST_FILES = 5  # files of a part of the data that are listed one by one
 
 
 def write_card(task: Task, folder: RunFolder, evaluation: str | None = None) -> Path | None:
-    """Writes or renews the model card of a run.
-
-    Args:
-        evaluation: name of an evaluation of the best model that has just been written; None: there is none.
-
-    Returns:
-        the card; None if nothing was written, since the run has no model or no facts, or its ``README.md`` is foreign.
-    """
+    """Writes or renews the model card of a run, with ``evaluation``, one of the best model that has just been written,
+    if any. Returns None if nothing was written, since the run has no model or no facts, or its ``README.md`` is
+    foreign."""
     facts = TrainingFacts.read(folder.facts)
     if facts is None or not folder.model.is_file():
         return None
@@ -71,12 +66,9 @@ def write_card(task: Task, folder: RunFolder, evaluation: str | None = None) -> 
 
 
 def card(task: Task, folder: RunFolder, address: str | None = None) -> bytes:
-    """Returns the model card of a run.
-
-    Args:
-        address: the address to load the run by, such as ``"hf://owner/name"``; None: its path from where the training
-            ran, or only the name of its folder if it is elsewhere, so that the card names no folder of the machine.
-    """
+    """Returns the model card of a run, with the address to load it by, such as ``"hf://owner/name"``; None: its path
+    from where the training ran, or only the name of its folder if it is elsewhere, so that the card names no folder of
+    the machine."""
     config, facts = folder.read_config(task), TrainingFacts.read(folder.facts) or TrainingFacts()
     where = _path_from_training(folder) if address is None else ""
     address = address or where or folder.path.name
@@ -220,13 +212,8 @@ def _scale_lines(task: Task, facts: TrainingFacts, results: list[_Result]) -> li
 
 
 def _use_lines(task: Task, address: str, where: str, exports: Sequence[str]) -> list[str]:
-    """Returns example calls and commands.
-
-    Args:
-        address: the address or path by which they load the run.
-        where: that path, if it is relative to where the training ran.
-        exports: the formats of which the model has an export.
-    """
+    """Returns example calls and commands that load the run by ``address``; ``where`` is that, if it is a path relative
+    to where the training ran, and ``exports`` are the formats of which the model has an export."""
     example = {"text": "A text.", "image": "picture.png", "sound": "sound.wav"}[task.input_kind]
     name = visible(address)
     if where:
@@ -338,11 +325,8 @@ def _model_sum(folder: RunFolder) -> str:
 def public_name(source: str, data_sets: Collection[str] = ()) -> str:
     """Returns the name of data or of a run without the folders of a machine: a base name, or a name on the hub.
 
-    A comma separates two names. The text after a ``?`` may be a secret and is left out.
-
-    Args:
-        source: a path, the name of a data set on the hub, or the address of a run.
-        data_sets: the data sets on the hub that the run has, from `hub_data_sets`; any other name is that of a file.
+    A comma separates two names. The text after a ``?`` may be a secret and is left out. Only the run's ``data_sets``,
+    from `hub_data_sets`, are names on the hub; any other name is that of a file.
     """
     return ",".join(_public_part(part, data_sets) for part in source.split(","))
 
@@ -357,14 +341,9 @@ def _public_part(name: str, data_sets: Collection[str]) -> str:
 
 
 def hub_data_sets(data: Mapping[str, Any], manifest: ManifestFile) -> frozenset[str]:
-    """Returns the data sets on the hub, ``OWNER/NAME``, that a run was trained on or validated with.
-
-    Files in the working directory do not matter: the manifest has the files of local data.
-
-    Args:
-        data: the section ``data`` of the run's configuration.
-        manifest: the manifest of the run. If no training has written one, there are no data sets.
-    """
+    """Returns the data sets on the hub, ``OWNER/NAME``, that a run was trained on or validated with, by the section
+    ``data`` of its configuration. Files in the working directory do not matter: the manifest has the files of local
+    data."""
     content = manifest.read()
     if content == Manifest():
         return frozenset()

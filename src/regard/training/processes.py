@@ -80,11 +80,7 @@ def hardware_kind(device: Any, processes: int) -> str:
 
 def make_fabric(training: "TrainingConfig") -> "Fabric":
     """Returns Lightning's Fabric for the accelerator, devices, strategy and precision of a run; it starts nothing yet.
-
-    Raises:
-        ArgumentError: this machine has no such accelerator, devices or strategy.
-        MissingPartError: Lightning is not installed, or cannot be imported.
-    """
+    Raises ArgumentError if this machine has none such, and MissingPartError if Lightning cannot be imported."""
     try:
         from lightning.fabric import Fabric
         from lightning.fabric.utilities.exceptions import MisconfigurationException

@@ -53,20 +53,12 @@ class Progress:
     """Why the run has ended; empty while it has not."""
 
     def observe(self, metric: Metric, value: float, loss: float, counts: bool) -> bool:
-        """Counts a validation after the current step.
+        """Counts a validation after the current step, and returns whether the model is the best so far.
 
-        The best model is the one with the best value of the metric and, among equal values, the lowest loss. Until the
-        metric is informative, the loss alone decides: the word error rate of a model that has just begun to learn rises
-        when it begins to write.
-
-        Args:
-            metric: the task's first metric.
-            value: its value.
-            loss: the validation loss.
-            counts: whether the validation counts for patience if nothing improves; after a perfect value, each does.
-
-        Returns:
-            whether the model is the best so far.
+        The best model is the one with the best value of the task's first metric and, among equal values, the lowest
+        loss. Until the metric is informative, the loss alone decides: the word error rate of a model that has just
+        begun to learn rises when it begins to write. ``counts`` says whether the validation counts for patience if
+        nothing improves; after a perfect value, each does.
         """
         counts = counts or metric.is_perfect(self.best)
         if not (math.isfinite(value) and math.isfinite(loss)):
@@ -94,11 +86,8 @@ class Progress:
         return {"format": FORMAT, "progress": dataclasses.asdict(self)}
 
     def restore(self, content: dict[str, Any]) -> None:
-        """Sets the counters to those that `to_dict` returned, or that version 0.1 saved.
-
-        Raises:
-            RunError: another version of regard saved them.
-        """
+        """Sets the counters to those that `to_dict` returned, or that version 0.1 saved; raises RunError for another
+        version's."""
         if not isinstance(content, dict) or not isinstance(content.get("progress"), dict):
             raise RunError("the checkpoint has no counters of a run")
         saved: dict[str, Any] = dict(content["progress"])

@@ -8,15 +8,11 @@ import torch
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Seeds every global generator (Python, NumPy, PyTorch on all devices) for one training step.
+    """Seeds every global generator (Python, NumPy, PyTorch on all devices) for one training step, counted over the
+    whole run.
 
     The random numbers of a step (dropout, sampling) then depend only on these arguments: a resumed run draws the same
-    ones as an uninterrupted run, and a validation between two steps does not change them.
-
-    Args:
-        seed: the run's seed.
-        step: the number of the step, from 0 over the whole run.
-        rank: the number of the process, which has its own random numbers.
+    ones as an uninterrupted run, and a validation between two steps does not change them. Each process has its own.
     """
     digest = hashlib.blake2b(f"{seed}/{step}/{rank}".encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "little") >> 1

@@ -158,11 +158,8 @@ FIRST_STEPS = 5
 
 
 class Estimate:
-    """Estimates the remaining time from the steps since the start, without the first ones.
-
-    Args:
-        fraction: the fraction of the run that was done at the start.
-    """
+    """Estimates the remaining time from the steps since the start, when ``fraction`` was done, without the first
+    ones."""
 
     def __init__(self, fraction: float = 0.0):
         self._steps = 0
@@ -201,12 +198,8 @@ class Throughput:
         self._units = 0
 
     def step(self, units: int, seconds: float) -> float | None:
-        """Returns the units a second after a step; None before the first step that counts.
-
-        Args:
-            units: units since the last validation.
-            seconds: seconds of training since the last validation.
-        """
+        """Returns the units a second after a step, from those since the last validation; None before the first step
+        that counts."""
         self._steps += 1
         if units < self._units:
             self._from = (0, 0.0)

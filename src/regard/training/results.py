@@ -68,12 +68,8 @@ def rounded(values: Any) -> Any:
 
 
 class AttendedParts(NamedTuple):
-    """The parts of an input to which a model attended on the way to an answer, in words.
-
-    Attributes:
-        parts: parts of the input, such as words, with their shares of the attention; the largest first.
-        origin: the place in the input from which the attention comes, if it is only one: ``"pixel 12,8"``.
-    """
+    """The parts of an input to which a model attended on the way to an answer, such as words, with their shares, the
+    largest first; and the place from which the attention comes, if it is only one: ``"pixel 12,8"``."""
 
     parts: tuple[tuple[str, float], ...] = ()
     origin: str = ""
@@ -156,10 +152,7 @@ class Prediction(_ShortRepr, ABC):
 
     def document(self) -> "Document":
         """Returns the prediction's own weights for `regard.viewer.View`; `Trained.document` has those of all layers.
-
-        Raises:
-            ArgumentError: the prediction has no weights.
-        """
+        Raises ArgumentError if there are none."""
         from regard.records import Document
 
         record = self.record()
@@ -208,11 +201,7 @@ class RankedPrediction(Prediction):
 
 
 class TextAnswer(RankedPrediction):
-    """A prediction whose answer is a text; a subclass is a dataclass.
-
-    Attributes:
-        text: the answer.
-    """
+    """A prediction whose answer is ``text``; a subclass is a dataclass."""
 
     text: str
 
@@ -224,12 +213,9 @@ class TextAnswer(RankedPrediction):
 def answer_rows(
     predictions: "Sequence[Prediction]", ranked: bool, numbers: Sequence[int] = (), details: bool = False
 ) -> list[dict[str, Any]]:
-    """Returns the answers as plain values, one record each.
+    """Returns the answers as plain values, one record each, with `Prediction.details` where asked for.
 
-    Args:
-        ranked: whether several answers to an input were requested: each then has its ``rank``, from 1.
-        numbers: the number of each input, its answers' ``row``; (): they have none.
-        details: whether to give `Prediction.details` too.
+    With ``ranked`` each answer has its ``rank``, from 1; with ``numbers``, those of the inputs, its ``row``.
     """
     rows = []
     for prediction, number in itertools.zip_longest(predictions, numbers):

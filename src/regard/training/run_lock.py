@@ -30,11 +30,7 @@ class RunLock:
         self._lock = filelock.FileLock(_lock_path(folder), is_singleton=False)
 
     def acquire(self) -> "RunLock":
-        """Locks the folder.
-
-        Raises:
-            RunError: another process holds the lock, or the folder cannot be written.
-        """
+        """Locks the folder; raises RunError if another process holds the lock, or the folder cannot be written."""
         import filelock
 
         try:
@@ -84,10 +80,8 @@ def _lock_path(folder: Path) -> Path:
 
 
 def _start_of(process: int) -> int | None:
-    """Returns when a process started, in ticks since the machine did; None: there is no such process.
-
-    The numbers of processes are used again, so a number alone does not name a process.
-    """
+    """Returns when a process started, in ticks since the machine did; None: there is no such process. Numbers of
+    processes are used again, so a number alone does not name one."""
     try:
         # The name of the program, in parentheses, may hold spaces; the start is field 22.
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

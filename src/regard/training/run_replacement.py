@@ -43,11 +43,8 @@ def foreign_files(folder: Path) -> list[Path]:
 
 
 def remove_own_files(folder: Path) -> None:
-    """Deletes the files that regard wrote, and the folders that are then empty; follows no links.
-
-    Raises:
-        RunError: a file cannot be deleted.
-    """
+    """Deletes the files that regard wrote, and the folders that are then empty; follows no links. Raises RunError if a
+    file cannot be deleted."""
     if folder.is_symlink():
         raise RunError(f"{folder} is a link; nothing is deleted through it")
     patterns = _patterns(folder)
@@ -65,11 +62,8 @@ def remove_own_files(folder: Path) -> None:
 
 
 def named_path(path: Path) -> Path:
-    """Returns a path whose last part is the name of the folder: ``.`` and ``..`` are made absolute.
-
-    Raises:
-        RunError: the folder is the root of the file system, which has no name.
-    """
+    """Returns a path whose last part is the name of the folder: ``.`` and ``..`` are made absolute. Raises RunError for
+    the root of the file system, which has no name."""
     named = path if path.name not in ("", "..") else Path(os.path.realpath(path))
     if not named.name:
         raise RunError(f"{path} has no name, so it is not a run folder; name another folder")
@@ -102,9 +96,7 @@ def require_replaceable(path: Path) -> None:
 
 def _require_run(path: Path) -> None:
     """Raises RunError unless a training has made a folder: its configuration and its manifest are those of a run.
-
-    Version 0.1 wrote no manifest; each of its configurations says whether it logs for TensorBoard.
-    """
+    Version 0.1 wrote no manifest; each of its configurations says whether it logs for TensorBoard."""
     config = path_inside(path, "config.yaml")
     training = run_sections(read_yaml(config), str(config))["training"]
     if not ManifestFile(path).read().began_in and not {"tensorboard", "tokens_per_batch", "epochs"} <= training.keys():
@@ -115,10 +107,8 @@ def replace_run(new: Path, old: Path) -> None:
     """Puts a run folder in the place of another one, and deletes the files that regard wrote into the other one.
 
     Where the system can exchange two folders at once (Linux), ``old`` names a whole run at every moment. Elsewhere it
-    names none for an instant, in which the old run is called ``<old>.old``; `restore` renames it if that fails.
-
-    Raises:
-        RunError: the folders cannot be renamed; both are whole.
+    names none for an instant, in which the old run is called ``<old>.old``; `restore` renames it if that fails. Raises
+    RunError if the folders cannot be renamed; both are whole.
     """
     discarded = old.with_name(old.name + OLD_SUFFIX)
     try:

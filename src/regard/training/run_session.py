@@ -19,20 +19,14 @@ from regard.training.task import Task
 
 
 class RunSession:
-    """A context in which this process, and no other, trains in a run folder.
+    """A context in which this process, and no other, trains in a run folder, of `RunFolder.create`, or of
+    `RunFolder.open` to ``resume``.
 
-    A new run is prepared under another name and renamed, so that the folder has its configuration from its first
-    moment on: whenever the process is killed, the folder does not exist, or the run can be resumed. A new run that an
-    error ends before it has saved a checkpoint or a model is deleted again. A run that replaces another one is trained
-    in another folder; `complete` puts it in the place of the old one.
-
-    Args:
-        folder: from `RunFolder.create`, or from `RunFolder.open` to resume.
-        config: the configuration, which is written into the folder.
-        resume: whether the run exists.
-
-    Raises:
-        RunError: the run is in use by another process, or the folder cannot be made.
+    A new run is prepared under another name and renamed, so that the folder has its configuration from its first moment
+    on: whenever the process is killed, the folder does not exist, or the run can be resumed. A new run that an error
+    ends before it has saved a checkpoint or a model is deleted again. A run that replaces another one is trained in
+    another folder; `complete` puts it in the place of the old one. Raises RunError if the run is in use by another
+    process, or the folder cannot be made.
     """
 
     def __init__(self, folder: RunFolder, task: Task, config: RunConfig, resume: bool):
@@ -74,11 +68,8 @@ class RunSession:
             self._exits.close()
 
     def complete(self) -> RunFolder:
-        """Returns the folder of the finished run, after it was put in the place of the run that it replaces.
-
-        Raises:
-            RunError: the old run cannot be replaced; both are kept.
-        """
+        """Returns the folder of the finished run, after it was put in the place of the run that it replaces; raises
+        RunError if that cannot be replaced, and both are kept."""
         old = self._old
         if old is None or not self.folder.model.is_file():
             return self.folder

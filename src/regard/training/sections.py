@@ -35,16 +35,11 @@ def shown(value: object) -> str:
 
 
 def build_section(kind: type[T], content: object, where: str) -> T:
-    """Returns the section with these fields; a missing field has its default.
+    """Returns the dataclass ``kind`` with these fields, as plain values; a missing field has its default. An int is
+    accepted for a float; no other type for another. ``where`` is the file and the section, for messages.
 
-    Args:
-        kind: the dataclass.
-        content: the fields by name, as plain values. An int is accepted for a float; no other type for another.
-        where: the file and the section, for messages.
-
-    Raises:
-        RunError: a field is unknown, missing, or of a wrong type.
-        ArgumentError: the dataclass refuses a value.
+    Raises RunError if a field is unknown, missing, or of a wrong type, and ArgumentError if the dataclass refuses a
+    value.
     """
     fields = checked_fields(kind, content, where)
     for field in option_fields(kind):
@@ -55,11 +50,8 @@ def build_section(kind: type[T], content: object, where: str) -> T:
 
 
 def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, Any]:
-    """Returns some of the fields of a section, after a check of their names and types; arguments as `build_section`.
-
-    Raises:
-        RunError: a field is unknown, or of a wrong type.
-    """
+    """Returns some of the fields of a section; raises RunError if one is unknown, or of a wrong type. Arguments as
+    `build_section`."""
     with MissingPartError.instead("pydantic", "train"):
         from pydantic import ConfigDict, TypeAdapter, ValidationError
     if not isinstance(content, dict):
@@ -80,11 +72,8 @@ def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, An
 
 
 def record_of(kind: type[T], content: object) -> T:
-    """Returns the dataclass that the content of a JSON file holds, which has each of its fields, of the right type.
-
-    Raises:
-        ValueError: a field is unknown, missing, or of another type.
-    """
+    """Returns the dataclass that the content of a JSON file holds; raises ValueError if a field is unknown, missing, or
+    of another type."""
     with MissingPartError.instead("pydantic", "train"):
         from pydantic import TypeAdapter, ValidationError
     if not isinstance(content, dict) or content.keys() != {field.name for field in dataclasses.fields(kind)}:  # pyright: ignore[reportArgumentType]
@@ -97,12 +86,8 @@ def record_of(kind: type[T], content: object) -> T:
 
 
 def kind_name(hint: Any, names: Mapping[Any, str]) -> str:
-    """Returns the name of a type for a message: ``a whole number`` for int, ``a number or null`` for float | None.
-
-    Args:
-        hint: the type.
-        names: type → its name. Without a name for ``NoneType``, None is no part of a union.
-    """
+    """Returns the name of a type for a message: ``a whole number`` for int, ``a number or null`` for float | None;
+    without a name in ``names`` for ``NoneType``, None is no part of a union."""
     if typing.get_origin(hint) is Annotated:
         return kind_name(typing.get_args(hint)[0], names)
     if is_union(hint):

@@ -38,10 +38,8 @@ def whole_weights(module: nn.Module) -> AbstractContextManager[Any]:
 
 
 def whole_states(module: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the undivided states of a model and its optimizer, as those of a run in one process.
-
-    Every process must call this. On a GPU only the first process gets the states.
-    """
+    """Returns the undivided states of a model and its optimizer, as those of a run in one process. Every process must
+    call this. On a GPU only the first process gets the states."""
     if not isinstance(module, FullyShardedDataParallel):
         return getattr(module, "module", module).state_dict(), optimizer.state_dict()  # DDP has the model in ``module``
     # FSDP would move the states from a CPU to the CPU, and free them while they are in use.
@@ -63,15 +61,11 @@ def load_optimizer_state(module: nn.Module, optimizer: Optimizer, state: dict[st
 
 
 def in_parameter_order(state: dict[str, Any], saved: Iterable[str], module: nn.Module) -> dict[str, Any]:
-    """Renumbers an optimizer's state whose module had the same parameters in another order.
+    """Renumbers an optimizer's state whose module had the same parameters in another order, that of the names
+    ``saved``.
 
     PyTorch numbers states in the order of the parameters, so those of a module whose parts are registered in another
     order now would be taken for each other's. A shared parameter has the number of its first name.
-
-    Args:
-        state: the state of an optimizer of all parameters.
-        saved: the names of the tensors of the module at that time, in their order.
-        module: the module now.
     """
     names = {parameter: name for name, parameter in module.named_parameters()}
     name_of = {alias: names[parameter] for alias, parameter in module.named_parameters(remove_duplicate=False)}

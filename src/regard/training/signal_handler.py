@@ -52,10 +52,8 @@ def advising(advice: Callable[[], str]) -> Iterator[None]:
 
 
 class SignalHandler:
-    """Records the first signal in ``received``, for the training loop; a second one ends the process.
-
-    Outside of a command, a second signal raises KeyboardInterrupt.
-    """
+    """Records the first signal in ``received``, for the training loop; a second one ends the process, or outside of a
+    command raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None

@@ -45,11 +45,8 @@ class TrainingFacts:
 
     @classmethod
     def read(cls, path: Path) -> "TrainingFacts | None":
-        """Returns the facts in a file; None if there is none, as in runs of earlier versions.
-
-        Raises:
-            RunError: the file is damaged.
-        """
+        """Returns the facts in a file; None if there is none, as in runs of earlier versions. Raises RunError for a
+        damaged one."""
         try:
             content = json.loads(read_text(path, LARGEST_RECORD))
             if isinstance(content, dict):

@@ -37,17 +37,8 @@ class Augmentation:
                 raise ArgumentError(f"{name} must be in [0, 1); it is {getattr(self, name)}")
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Changes a batch.
-
-        Args:
-            images: uint8 ``[batch, height, width, 3]``.
-
-        Returns:
-            float32 from 0 to 1 of the same shape, or the images as they are where nothing is to be changed.
-
-        Raises:
-            ShapeError: another shape or dtype.
-        """
+        """Changes images, uint8 ``[batch, height, width, 3]``, and returns them as float32 from 0 to 1, or as they are
+        where nothing is to be changed; raises ShapeError for another shape or dtype."""
         if images.dim() != 4 or images.shape[-1] != 3 or images.dtype != torch.uint8:
             raise ShapeError(
                 f"images must be uint8 [batch, height, width, 3]; they are {images.dtype} {list(images.shape)}"
@@ -109,17 +100,12 @@ def augment_masked(images: Tensor, classes: Tensor, options: MaskedAugmentation)
 
 
 def _random_parts(share: Tensor, size: tuple[int, int], mirror: bool) -> Tensor:
-    """Returns a random part of each image, for `torch.nn.functional.grid_sample` with ``align_corners=False``.
+    """Returns random parts of images, for `torch.nn.functional.grid_sample` with ``align_corners=False``: the position
+    of each pixel of the results, of this ``size``, in the images, ``[batch, height, width, 2]``.
 
-    Args:
-        share: ``[batch, 2]``: width and height of the parts, as shares of those of the images. A part that fits is
-            inside its image.
-        size: height and width of the results.
-        mirror: whether half of the parts are mirrored, left to right.
-
-    Returns:
-        ``[batch, height, width, 2]``: the position of each pixel of the results in the images. Under autocast too it
-        has the dtype of ``share``: 16 bits would move pixels.
+    ``share [batch, 2]`` has width and height of the parts, as shares of those of the images; a part that fits is inside
+    its image. With ``mirror``, half of the parts are mirrored, left to right. Under autocast too the result has the
+    dtype of ``share``: 16 bits would move pixels.
     """
     batch = len(share)
     # A position p of the result, from −1 to 1, is the position share · p + middle of the image.
@@ -133,10 +119,8 @@ def _random_parts(share: Tensor, size: tuple[int, int], mirror: bool) -> Tensor:
 
 
 def _recoloured(images: Tensor, amount: float, *, saturation: bool = False) -> Tensor:
-    """Multiplies brightness, contrast and perhaps saturation of images, from 0 to 1, by 1 ± ``amount``.
-
-    Brightness multiplies the mean; with ``saturation`` it multiplies the deviations from it, too.
-    """
+    """Multiplies brightness, contrast and perhaps saturation of images, from 0 to 1, by 1 ± ``amount``: brightness
+    multiplies the mean, and with ``saturation`` the deviations from it, too."""
     if not amount:
         return images
     factors = 1 + amount * (2 * _random(images, 3, len(images), 1, 1, 1) - 1)

@@ -152,16 +152,8 @@ def class_images(folder: Path) -> ClassFiles:
 
 
 class _ImageTable:
-    """A table of images, and what is left out of it.
-
-    Attributes:
-        image: the column of the images.
-        text: the column of the captions or labels.
-        left_out_texts: empty captions of images that have others.
-
-    Raises:
-        DataError: the table cannot be read, or its columns cannot be told.
-    """
+    """A table of images: its columns of images and of captions or labels, and the number of empty captions, left out,
+    of images that have others. Raises DataError if the table cannot be read, or its columns cannot be told."""
 
     def __init__(self, source: str | Path, role: column_roles.Role, image: str | None, text: str | None):
         self.path = Path(source)

@@ -7,11 +7,8 @@ from regard.errors import DataError
 
 
 def flac_stream(content: bytes, start: int, where: str) -> tuple[list[bytes | bytearray], int]:
-    """Returns the one stream at a position, its header with the true number of samples, and the position behind it.
-
-    Raises:
-        DataError: samples are missing at its end.
-    """
+    """Returns the one stream at a position, its header with the true number of samples, and the position behind it;
+    raises DataError if samples are missing at its end."""
     another = content.find(b"fLaC\0\0\0\x22", start + 4)
     end = len(content) if another < 0 else another
     sound_end = end - 128 if content.startswith(b"TAG", max(start, end - 128)) else end

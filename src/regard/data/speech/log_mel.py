@@ -109,11 +109,7 @@ class LogMel:
         return math.ceil(samples / self.hop - 1e-9)
 
     def __call__(self, samples: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Computes the features of a sound, float32 ``[frames, bands]``, in float64.
-
-        Args:
-            samples: ``[samples]``, at ``rate``.
-        """
+        """Computes the features of samples at ``rate``, float32 ``[frames, bands]``, in float64."""
         signal = np.asarray(samples, np.float64)
         emphasized = signal.copy()
         emphasized[1:] -= self.preemphasis * signal[:-1]

@@ -38,13 +38,9 @@ Streams = tuple[Sequence[Content], int]
 
 
 def sound_streams(content: bytes, where: str) -> list[Content]:
-    """Returns the streams of a file of sound in their order, with headers that state their true lengths.
-
-    Files of other formats, and those whose header is damaged, are returned as they are.
-
-    Raises:
-        DataError: the file ends before the length that its header declares, or within a frame or a page.
-    """
+    """Returns the streams of a file of sound in their order, with headers that state their true lengths; files of other
+    formats, and those whose header is damaged, as they are. Raises DataError if the file ends before the length that
+    its header declares, or within a frame or a page."""
     streams: list[Content] = []
     position, files = 0, 0
     while (reader := _stream_reader(content, position)) is not None:

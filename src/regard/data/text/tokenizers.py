@@ -330,13 +330,7 @@ class TextTokenizer(PieceTokenizer):
     FILE = "a tokenizer of running text"
 
     def __init__(self, kind: str, pieces: Sequence[str], merges: Merges = ()):
-        """Makes a tokenizer of known pieces.
-
-        Args:
-            kind: one of `KINDS`.
-            pieces: the vocabulary by id, the special pieces first.
-            merges: for ``"bpe"``, the pairs of pieces to join, the most frequent first.
-        """
+        """Makes a tokenizer of known pieces; arguments as for `Tokenizer`."""
         super().__init__(kind, pieces, merges, self._pipeline(kind, pieces, merges))
 
     @classmethod

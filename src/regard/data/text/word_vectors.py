@@ -157,11 +157,8 @@ def _count_numbers(line: bytes) -> int:
 
 
 def _vector_lines(path: str | os.PathLike[str], dim: int) -> Iterator[tuple[int, bytes]]:
-    """Yields each line with its number, without the header.
-
-    Raises:
-        OtherDimensionError: the vectors of the file have another number of features than ``dim``.
-    """
+    """Yields each line with its number, without the header; raises OtherDimensionError if the vectors have not ``dim``
+    features."""
     lines = _lines(path)
     first = list(islice(lines, 1 + _FIRST_LINES))
     if first and _HEADER.fullmatch(first[0][1]):

@@ -13,14 +13,8 @@ from regard.exports.torch_programs import quiet
 
 
 class Folder(NamedTuple):
-    """A folder that was written.
-
-    Attributes:
-        architecture: the class of transformers.
-        auto: the class that loads the folder.
-        difference: the largest difference between the logits of the loaded model and of regard's.
-        note: a hint for users; empty: there is none.
-    """
+    """A folder that was written: the class of transformers, the class that loads the folder, the largest difference
+    between the logits of the loaded model and of regard's, and a hint for users, if any."""
 
     architecture: str
     auto: str

@@ -26,13 +26,11 @@ def activation_name(layer: Any) -> str:
 def check_layers(
     layers: Iterable[Any], *, grouped: bool = False, pre: bool = True, more: Sequence[Condition] = ()
 ) -> None:
-    """Raises UnexportableError unless the layers compute what those of transformers do.
+    """Raises UnexportableError unless the layers of all stacks compute what those of transformers do, and ``more``
+    holds.
 
-    Args:
-        layers: the layers of all stacks.
-        grouped: whether the class has fewer key heads than query heads.
-        pre: whether the class normalizes before each part, and not after it.
-        more: other conditions.
+    ``grouped`` says whether the class has fewer key heads than query heads, ``pre`` whether it normalizes before each
+    part.
     """
     layers = list(layers)
     if not all(isinstance(layer.self_attn, MultiheadAttention) for layer in layers):

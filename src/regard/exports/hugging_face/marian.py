@@ -127,10 +127,8 @@ def _tensors_of_marian(model: TransformerTranslator) -> dict[str, Tensor]:
 
 
 def _tensors_of_pegasus(model: TransformerTranslator, vocabulary: int) -> dict[str, Tensor]:
-    """Returns the weights under the names that Pegasus and Blenderbot share.
-
-    Both classes have one size of vocabulary: the smaller one gets rows of zeros, and as a target logits of −∞.
-    """
+    """Returns the weights under the names that Pegasus and Blenderbot share. Both classes have one size of vocabulary:
+    the smaller one gets rows of zeros, and as a target logits of −∞."""
 
     def rows(weight: Tensor, value: float = 0.0) -> Tensor:
         padding = weight.new_full((vocabulary - len(weight), *weight.shape[1:]), value)

@@ -19,11 +19,8 @@ def save_tokenizer(
 ) -> None:
     """Writes a tokenizer that `transformers.AutoTokenizer` loads, and that encodes every text as ours.
 
-    Args:
-        tokenizer: the tokenizer of a run.
-        path: the folder.
-        class_token: whether each text gets a class token, whose id is the first one after those of the tokenizer.
-        longest: tokens of a text after which it is cut where that is asked for; None: there is no limit.
+    With ``class_token`` each text gets one, whose id is the first after those of the tokenizer. ``longest`` are the
+    tokens of a text after which it is cut where that is asked for.
     """
     from tokenizers import AddedToken
     from tokenizers import Tokenizer as Backend

@@ -127,13 +127,8 @@ def _reordered(state: Any, index: Tensor) -> Any:
 
 
 class _Finishing(NamedTuple):
-    """The best extensions of a step, each ``[alive, width]``.
-
-    Attributes:
-        totals: log-probabilities.
-        origin: the hypotheses that they extend.
-        ends: whether they end.
-    """
+    """The best extensions of a step, each ``[alive, width]``: log-probabilities, the hypotheses that they extend, and
+    whether they end."""
 
     totals: Tensor
     origin: Tensor
@@ -163,16 +158,10 @@ class _BeamRecord:
         return ((5 + length + 1) / 6) ** self.length_penalty
 
     def finish(self, length: int, alive: list[int], step: _Finishing, best_total: Tensor) -> list[int]:
-        """Records the hypotheses that end after ``length`` tokens; this alone waits for an accelerator, once a step.
+        """Records the hypotheses that end after ``length`` tokens, and returns the indices into ``alive`` of the
+        sentences whose search continues; this alone waits for an accelerator, once a step.
 
-        Args:
-            length: number of tokens.
-            alive: the sentences.
-            step: the best extensions of each.
-            best_total: ``[alive]``, log-probability of the best hypothesis that has not ended.
-
-        Returns:
-            The indices into ``alive`` of the sentences whose search continues.
+        ``best_total [alive]`` is the log-probability of the best hypothesis that has not ended.
         """
         ends = step.ends & (step.totals > -torch.inf)
         # The numbers of hypotheses are exact in the dtype of the log-probabilities.

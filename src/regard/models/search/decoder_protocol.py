@@ -102,15 +102,9 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a search.
-
-    Attributes:
-        bos: token before the first one; never part of a hypothesis.
-        eos: token that ends a sentence.
-        max_length: largest number of tokens before ``eos``, of all sentences or of each; then ``eos`` must follow, with
-            its own probability.
-        forbidden: tokens that are never part of a hypothesis, such as padding.
-    """
+    """The limits of a search: the token before the first one and that which ends a sentence; the largest number of
+    tokens before it, of all sentences or of each, after which ``eos`` must follow, with its own probability; and tokens
+    that are never part of a hypothesis, such as padding."""
 
     bos: int
     eos: int

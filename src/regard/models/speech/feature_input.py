@@ -45,12 +45,8 @@ class FeatureInput(Module):
         self.register_buffer("deviation", torch.ones(order + 1, width))
 
     def forward(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """Returns ``[batch, order + 1, frames, width]``, 0 after the end of each utterance.
-
-        Args:
-            features: ``[batch, frames, width]``; padding has no effect.
-            lengths: ``int64 [batch]``.
-        """
+        """Returns ``[batch, order + 1, frames, width]`` for features ``[batch, frames, width]``, 0 after the end of
+        each one."""
         refuse_parts("an encoder of sounds")
         channels = self.derived(features, lengths)
         present = present_frames(lengths, features.shape[1])[:, None, :, None]
@@ -72,11 +68,8 @@ class FeatureInput(Module):
 
     @torch.no_grad()
     def fit(self, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Sets mean and standard deviation to those of these features, in float64.
-
-        Args:
-            batches: pairs of features ``[batch, frames, width]`` and lengths ``[batch]``.
-        """
+        """Sets mean and deviation, in float64, to those of pairs of features ``[batch, frames, width]`` and lengths
+        ``[batch]``."""
         count, total, square = 0, torch.zeros(()), torch.zeros(())
         for features, lengths in batches:
             channels = self.derived(features.double(), lengths)
@@ -121,12 +114,8 @@ def deltas(features: Tensor, lengths: Tensor) -> Tensor:
 
 
 def normalized(channels: Tensor, lengths: Tensor) -> Tensor:
-    """Normalizes each feature to mean 0 and variance 1 over the frames of its utterance; 0 after its end.
-
-    Args:
-        channels: ``[batch, channels, frames, width]``, 0 after the end of each utterance.
-        lengths: ``int64 [batch]``.
-    """
+    """Normalizes each feature of ``[batch, channels, frames, width]`` to mean 0 and variance 1 over the frames of its
+    utterance; 0 after its end."""
     present = present_frames(lengths, channels.shape[2])[:, None, :, None]
     count = lengths.clamp(min=1)[:, None, None, None]
     mean = channels.sum(2, keepdim=True) / count

@@ -19,12 +19,8 @@ LOWEST_LOG_PROBABILITY = -1000.0
 
 
 class Paths(NamedTuple):
-    """Log-probabilities of all paths that give a text, up to each annotation; float64 ``[rows, annotations + 1]``.
-
-    Attributes:
-        at_token: of those that stand at the text's last token.
-        at_blank: of those that stand at a blank.
-    """
+    """Log-probabilities of all paths that give a text, up to each annotation; float64 ``[rows, annotations + 1]``: of
+    those that stand at the text's last token, and of those at a blank."""
 
     at_token: Tensor
     at_blank: Tensor
@@ -39,14 +35,10 @@ class Paths(NamedTuple):
 class Aligned:
     """The alignment head's probabilities of a text during a search.
 
-    Attributes:
-        sentence: ``int64 [rows]``, the row of ``log_probabilities`` that a hypothesis belongs to.
-        log_probabilities: of the tokens for each annotation, float64 ``[sentences, annotations, vocabulary]``; behind
-            the last annotation there are blanks alone.
-        last: ``int64 [rows]``, the text's last token.
-        paths: that give the text.
-        following: ``[rows, vocabulary]``, log-probabilities that a text begins with this one and the next token; for
-            ``eos``, that it is this one.
+    ``sentence [rows]`` is the row of ``log_probabilities`` that a hypothesis belongs to, of the tokens for each
+    annotation, float64 ``[sentences, annotations, vocabulary]``; behind the last annotation there are blanks alone.
+    ``following [rows, vocabulary]`` are log-probabilities that a text begins with this one and the next token; for
+    ``eos``, that it is this one.
     """
 
     sentence: Tensor

@@ -36,18 +36,10 @@ class PixelInput(Module):
         self.register_buffer("like", torch.empty(0), persistent=False)  # its dtype is that of the network
 
     def forward(self, images: Tensor) -> Tensor:
-        """Normalizes a batch of images.
+        """Normalizes images ``[batch, height, width, 3]``, uint8 from 0 to 255 or floating-point from 0 to 1.
 
-        Args:
-            images: ``[batch, height, width, 3]``: red, green and blue, uint8 from 0 to 255 or floating-point from 0 to
-                1.
-
-        Returns:
-            ``[batch, 3, height, width]`` of the network's dtype, in the memory format channels last.
-
-        Raises:
-            ShapeError: the last axis is not 3 colors, or an axis is missing.
-            KindError: the images have another dtype.
+        Returns ``[batch, 3, height, width]`` of the network's dtype, in the memory format channels last. Raises
+        ShapeError unless the last axis is 3 colors, and KindError for another dtype.
         """
         refuse_parts("a model of images")
         if images.dim() != 4 or images.shape[-1] != 3:

@@ -46,16 +46,7 @@ def residual_layers(channels: int, weigh: nn.Module | None = None) -> tuple[nn.S
 
 
 class GatedBlock(Module):
-    """Computes ``ReLU(x + gate(residual_layers(x)))``, in a `Segmenter`.
-
-    Args:
-        channels: channels of the feature map.
-        gate: a name of `GATES`.
-        reduction: reduction of the gate.
-
-    Raises:
-        UnknownNameError: the gate is unknown.
-    """
+    """Computes ``ReLU(x + gate(residual_layers(x)))``, in a `Segmenter`; the gate is a name of `GATES`."""
 
     def __init__(self, channels: int, gate: Gate = "none", reduction: int = 4):
         super().__init__()
@@ -69,14 +60,8 @@ class GatedBlock(Module):
 
 
 class WeighedBlock(Module):
-    """Computes ``ReLU(x + weigh(residual_layers(x)))``, in a `ConvolutionalGrid`.
-
-    A new block is the identity, so that deep networks start like shallow ones (Goyal et al. 2017, section 5.1).
-
-    Args:
-        channels: channels of input and output.
-        weigh: as for `residual_layers`.
-    """
+    """Computes ``ReLU(x + weigh(residual_layers(x)))``, in a `ConvolutionalGrid`. A new block is the identity, so that
+    deep networks start like shallow ones (Goyal et al. 2017, section 5.1)."""
 
     def __init__(self, channels: int, weigh: nn.Module | None = None):
         super().__init__()

@@ -24,14 +24,11 @@ def tokenizer_path(folder: RunFolder, side: str | None = None) -> Path:
 
 
 def text_tokenizer(path: Path, run: Any, texts: Any, min_count: int = 1, option: str = "tokenizer") -> Tokenizer:
-    """Returns the tokenizer of a run: the saved one, that of the run it starts from, or one learnt from the texts.
+    """Returns the tokenizer of a run: the saved one, that of the run it starts from, or one learnt from the texts, in
+    which a word that occurs fewer than ``min_count`` times is unknown.
 
-    Args:
-        min_count: a word that occurs fewer times is unknown.
-        option: the option of the data that names its kind; where it is not set, it is that of both sides.
-
-    Raises:
-        RunError: the tokenizer of the run it starts from (``--init-from``) is missing, damaged, or of another kind.
+    ``option`` names its kind; where it is not set, it is that of both sides. Raises RunError if the tokenizer of the
+    run it starts from (``--init-from``) is missing, damaged, or of another kind.
     """
     tokenizers, data, initial = text_data.tokenizers.Tokenizer, run.data, run.training.init_from
     kind = getattr(data, option) or data.tokenizer

@@ -28,14 +28,12 @@ def decoder_attention(
     target_axis: TokenAxis,
     chosen: Tensor | None = None,
 ) -> list[ModelAttention]:
-    """Runs a model that predicts texts on a known target, and returns each of its attentions.
+    """Runs a model that predicts texts on a known target, without ``bos`` and ``eos``, and returns each of its
+    attentions.
 
     Row t of an attention to the source belongs to target token t, which is predicted there. Self-attention of the
-    decoder is between the tokens that it reads: ``bos`` and all target tokens but the last.
-
-    Args:
-        target: ids of the target, without ``bos`` and ``eos``.
-        chosen: ``[target, source]``: the choices of hard attention; None: the model has soft attention.
+    decoder is between the tokens that it reads: ``bos`` and all target tokens but the last. ``chosen [target, source]``
+    are the choices of hard attention.
     """
     from regard.attention.execution import recorded_calls
     from regard.explanations.model_attention import ModelAttention

@@ -32,21 +32,15 @@ def cell_length(text: str) -> int:
 
 
 def cells(text: str, width: int) -> str:
-    """Returns a text padded to a width in cells of a terminal, of which a wide character takes two.
-
-    Args:
-        width: the width; a negative one puts the spaces before the text.
-    """
+    """Returns a text padded to a width in cells of a terminal, of which a wide character takes two; before it, if
+    negative."""
     spaces = " " * (abs(width) - cell_length(text))
     return text + spaces if width >= 0 else spaces + text
 
 
 def table_lines(by_label: Sequence[LabelScores], unit: str) -> list[str]:
-    """Returns a table with a line for each label: its precision, recall, F1 and number of examples.
-
-    Args:
-        unit: what an example is, in the plural, at most six letters.
-    """
+    """Returns a table with a line for each label: its precision, recall, F1 and number of examples, whose name in the
+    plural, ``unit``, has at most six letters."""
     width = max(5, *(cell_length(one.label) for one in by_label))
     rows = [
         f"  {cells(one.label, width)}  {one.precision:9.4f}  {one.recall:6.4f} {one.f1:6.4f}  {one.texts:6}"
@@ -87,10 +81,8 @@ class LabelScores:
 
 @dataclass(frozen=True, repr=False)
 class LabelMetrics:
-    """How well labels are found in a data set.
-
-    The macro means are over the labels that occur in the data or among the found labels.
-    """
+    """How well labels are found in a data set. The macro means are over the labels that occur in it or among the found
+    ones."""
 
     accuracy: float
     """0 to 1."""

@@ -41,12 +41,8 @@ MOST_ITERATIONS = 60
 
 @dataclass(frozen=True)
 class LabelRule:
-    """A rule that gives labels.
-
-    Attributes:
-        name: what it does: ``"a linear model of words and characters"``.
-        labels: the number of the label of each content of an input (`Input.content`).
-    """
+    """A rule that gives labels: what it does, such as ``"a linear model of words and characters"``, and the number of
+    the label of each content of an input (`Input.content`)."""
 
     name: str
     labels: Callable[[Sequence[Any]], list[int]]

@@ -84,11 +84,8 @@ WHOLE_WINDOWS = SequenceLines(1, "cpu")
 
 
 def window_loss(model: LanguageModel, tokens: Tensor, lines: SequenceLines, label_smoothing: float) -> LanguageLoss:
-    """Returns the loss of this process's part of windows, in which every token but the first is predicted.
-
-    Args:
-        tokens: ``int64 [windows, length + 1]``, the same on all processes of a line.
-    """
+    """Returns the loss of this process's part of windows, in which every token but the first is predicted; ``tokens``,
+    ``int64 [windows, length + 1]``, are the same on all processes of a line."""
     shards = lines.shards(tokens.shape[1] - 1)
     if shards is None:
         return model.loss(tokens, label_smoothing=label_smoothing)
@@ -112,10 +109,8 @@ def text_loss(
 ) -> TextLoss:
     """Returns the loss on a text whose first token is only read; each process of a distributed run predicts a part.
 
-    Args:
-        stride: tokens between the starts of windows, up to the model's context; 0: the context.
-        limit: largest number of predicted tokens, from the first; 0: all.
-        lines: the processes that share the tokens of a window.
+    ``stride`` are the tokens between the starts of windows, up to the model's context, which 0 means; ``limit`` 0: all
+    tokens.
     """
     predicted = len(table) - 1 if not limit else min(limit, len(table) - 1)
     context = model.config.context

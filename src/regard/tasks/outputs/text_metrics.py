@@ -43,14 +43,9 @@ class TextScores:
 
 
 def bleu_tokenizer(references: Sequence[str]) -> str:
-    """Returns the tokenizer of sacreBLEU that fits the writing of the references.
-
-    Its default, ``13a``, splits at spaces, so that a sentence in Chinese would be one word.
-
-    Returns:
-        ``"13a"``, ``"zh"`` for Chinese, ``"ja-mecab"`` for Japanese if MeCab is installed, and ``"char"`` (characters)
-        otherwise.
-    """
+    """Returns sacreBLEU's tokenizer that fits the writing of the references: ``"13a"``, its default, splits at spaces,
+    so that a sentence in Chinese would be one word; ``"zh"`` for Chinese, ``"ja-mecab"`` for Japanese if MeCab is
+    installed, else ``"char"``."""
     script = main_script(references)
     if script == "japanese":
         return "ja-mecab" if find_spec("MeCab") and find_spec("ipadic") else "char"
@@ -86,20 +81,13 @@ def bleu_order(references: Sequence[str], tokenizer: str | None = None) -> int:
 
 
 def text_scores(translations: Sequence[str], references: Sequence[str], tokenizer: str | None = None) -> TextScores:
-    """Computes corpus BLEU and chrF by sacreBLEU, on plain (detokenized) text.
+    """Computes corpus BLEU and chrF by sacreBLEU, on plain (detokenized) text; ``tokenizer``: as `bleu_tokenizer` says.
 
     BLEU is the geometric mean of the precisions of 1- to 4-grams, so in sacreBLEU it is 0 where no text has four
     tokens, even if every text is right. Here the longest n-grams are those that the references have (`bleu_order`), and
     n-grams that no translation has, since all are too short, are left out (``eff:yes`` in the signature). Where a
-    reference and a translation have four tokens, the value is sacreBLEU's.
-
-    Args:
-        translations: one text for each sentence.
-        references: one text for each sentence, in the same order.
-        tokenizer: sacreBLEU's name of the tokenizer of BLEU. Default: as `bleu_tokenizer` says.
-
-    Raises:
-        ArgumentError: ``translations`` and ``references`` have different lengths.
+    reference and a translation have four tokens, the value is sacreBLEU's. Raises ArgumentError unless there are
+    equally many of both.
     """
     translations, references = _pairs("translations", translations, references)
     if not references:
@@ -143,11 +131,8 @@ class LengthBin:
 
 
 def length_bins(lengths: Sequence[int]) -> list[list[int]]:
-    """Returns the positions of lengths in bins of similar sizes, from short to long; the edges are quantiles.
-
-    Returns:
-        2 to `MOST_BINS` bins, none of them empty; none if all lengths are the same.
-    """
+    """Returns the positions of lengths in `MOST_BINS` bins or fewer, none of them empty, of similar sizes, from short
+    to long; the edges are quantiles. There are none if all lengths are the same."""
     ordered = sorted(lengths)
     if not ordered or ordered[0] == ordered[-1]:
         return []
@@ -161,11 +146,7 @@ def length_bins(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def bleu_by_length(sources: Sequence[str], translations: Sequence[str], references: Sequence[str]) -> list[LengthBin]:
-    """Computes corpus BLEU of the sentences of each range of source lengths, which `length_bins` chooses.
-
-    Args:
-        sources: source sentences; their length is the number of words as `spaced_words` splits them.
-    """
+    """Computes corpus BLEU of the sentences of each range of source lengths, in words, which `length_bins` chooses."""
     lengths = [len(spaced_words(source)) for source in sources]
     bins, tokenizer = [], bleu_tokenizer(references)
     for chosen in length_bins(lengths):
@@ -182,13 +163,8 @@ def _sacrebleu() -> Any:
 
 
 class RougeScores(NamedTuple):
-    """The mean F1 of all summaries, 0 to 100.
-
-    Attributes:
-        rouge_1: of words (Lin 2004, section 2, N = 1).
-        rouge_2: of pairs of words that follow each other (N = 2).
-        rouge_l: of the longest common subsequence of the whole texts (section 3.1).
-    """
+    """The mean F1 of all summaries, 0 to 100 (Lin 2004): of words and of pairs of words that follow each other (section
+    2, N = 1 and 2), and of the longest common subsequence of the whole texts (section 3.1)."""
 
     rouge_1: float
     rouge_2: float
@@ -196,11 +172,8 @@ class RougeScores(NamedTuple):
 
 
 def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeScores:
-    """Computes ROUGE-1, ROUGE-2 and ROUGE-L by TorchMetrics, on lower-cased words without punctuation or stemming.
-
-    Raises:
-        ArgumentError: ``summaries`` and ``references`` have different lengths.
-    """
+    """Computes ROUGE-1, ROUGE-2 and ROUGE-L by TorchMetrics, on lower-cased words without punctuation or stemming;
+    raises ArgumentError unless there are equally many summaries and references."""
     summaries, references = _pairs("summaries", summaries, references)
     if not references:
         return RougeScores(0.0, 0.0, 0.0)
@@ -233,10 +206,8 @@ class SpanCount(NamedTuple):
 
 
 def novel_share(summaries: Sequence[str], articles: Sequence[str], length: int) -> float:
-    """Returns the share of the summaries' runs of words that their articles lack (See et al. 2017, fig. 6).
-
-    Words are those of ROUGE. All runs of all summaries count alike; 0 if there are none.
-    """
+    """Returns the share of the summaries' runs of words (of ROUGE) that their articles lack (See et al. 2017, fig. 6).
+    All runs of all summaries count alike; 0 if there are none."""
     novel = total = 0
     for summary, article in zip(summaries, articles, strict=True):
         known = set(_runs(rouge_words(article), length))
@@ -253,11 +224,8 @@ def repeated_share(summaries: Sequence[str], length: int) -> float:
 
 
 def spans_exact(summaries: Sequence[str], spans: Sequence[Sequence[str]]) -> SpanCount:
-    """Counts the spans that the summaries have, word for word and in their order.
-
-    The spans of a summary are looked up one after the other, each behind the last one that was found; words are those
-    of `regard.data.text.words`, with their case.
-    """
+    """Counts the spans that the summaries have, each behind the last one that was found. Words are those of
+    `regard.data.text.words`, with their case."""
     exact = 0
     for summary, expected in zip(summaries, spans, strict=True):
         words, position = split_words(composed(summary)), 0
@@ -294,11 +262,8 @@ def error_rates(transcriptions: Sequence[str], references: Sequence[str]) -> Err
     """Computes the word and character error rates of transcriptions.
 
     Words are what stands between white space; each character of a script that is written without spaces counts as a
-    word. The fewest edits of each text are added up before they are divided, as the field does.
-
-    Raises:
-        ArgumentError: they are not equally many, or a reference has no word.
-        MissingPartError: jiwer is not installed.
+    word. The fewest edits of each text are added up before they are divided, as the field does. Raises ArgumentError if
+    they are not equally many, or a reference has no word, and MissingPartError if jiwer is not installed.
     """
     transcriptions, references = _pairs("transcriptions", transcriptions, references)
     for number, text in enumerate(references):
@@ -341,16 +306,9 @@ class CaptionScores:
 
 
 def caption_scores(captions: Sequence[str], references: Sequence[Sequence[str]]) -> CaptionScores:
-    """Computes the metrics of captions, in lower case and without punctuation, as is usual for captions.
-
-    Args:
-        captions: one for each image.
-        references: the true captions of each image, at least one.
-
-    Raises:
-        ArgumentError: the numbers of images differ, or an image has no true caption.
-        MissingPartError: sacrebleu or pycocoevalcap is not installed.
-    """
+    """Computes the metrics of captions, in lower case and without punctuation, as is usual for captions, by the true
+    ones of each image. Raises ArgumentError if the numbers of images differ, or an image has no true caption, and
+    MissingPartError if sacrebleu or pycocoevalcap is not installed."""
     if len(captions) != len(references):
         raise ArgumentError(f"there are {len(captions)} captions and true captions of {len(references)} images")
     if not all(references):
@@ -387,10 +345,8 @@ def _cider_limit(references: Sequence[Sequence[str]]) -> float:
 
 
 def plain_words(text: str) -> str:
-    """Returns the words of a text in lower case with spaces between them, without punctuation.
-
-    Apostrophes and hyphens inside a word are kept; each character of a script without spaces is a word.
-    """
+    """Returns the words of a text in lower case with spaces between them, without punctuation but apostrophes and
+    hyphens inside a word; each character of a script without spaces is a word."""
     lowered = composed(text.lower())
     classes = "".join("j" if letter in "'’-" else character_class(letter)[0] for letter in lowered)
     return " ".join(lowered[word.start() : word.end()] for word in _PLAIN_WORD.finditer(classes))

@@ -76,16 +76,8 @@ def choose_tense(draws: RandomDraws, verb: Verb, *, question: bool) -> str:
 def conjugated(
     verb: Verb, tense: str, subject: Phrase, draws: RandomDraws, *, question: bool = False, plain: bool = False
 ) -> VerbGroup:
-    """Returns the verb in one of `TENSES`, agreeing with its subject.
-
-    Args:
-        verb: which verb.
-        tense: one of the names in `TENSES`.
-        subject: who does it.
-        draws: chooses whether it is negated and how often it happens.
-        question: whether it stands in a question that puts the helper before the subject.
-        plain: whether to leave out negation and adverb.
-    """
+    """Returns the verb in one of `TENSES`, agreeing with its subject, perhaps negated and with an adverb unless it is
+    ``plain``; ``question`` puts the helper before the subject."""
     negated = not plain and tense != "used" and draws.chance(0.15)
     often = None if plain or negated or question or not draws.chance(0.1) else draws.choice(_HOW_OFTEN)
     group = _helped(verb, tense, subject, supported=question or negated)

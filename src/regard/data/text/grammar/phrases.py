@@ -126,15 +126,9 @@ def name(draws: RandomDraws) -> Phrase:
 def noun_phrase(
     draws: RandomDraws, kinds: Sequence[str], *, indefinite: bool = False, plain: bool = False, names: float = 0.35
 ) -> Phrase:
-    """Draws a noun with its determiner, and perhaps adjectives or an owner.
-
-    Args:
-        draws: chooses.
-        kinds: the kinds of noun to choose from.
-        indefinite: whether the determiner must be one that *there is* takes.
-        plain: whether to leave out adjectives and owners.
-        names: how often a person has a name instead.
-    """
+    """Draws a noun of these kinds with its determiner, and unless it is ``plain`` perhaps adjectives or an owner.
+    ``indefinite``: the determiner must be one that *there is* takes; ``names`` says how often a person has a name
+    instead."""
     kind = draws.choice(kinds)
     if kind == "person" and not indefinite and draws.chance(names):
         return name(draws)
@@ -208,11 +202,8 @@ def with_personal_a(phrase: Phrase, verb: SourceWord) -> list[TargetWord]:
 def finished(
     source: Iterable[SourceWord], target: Iterable[TargetWord], *, question: bool
 ) -> tuple[list[str], list[str], frozenset[Link], frozenset[Link]]:
-    """Returns a sentence contracted, punctuated and capitalized.
-
-    Returns:
-        English words, Spanish words, sure links and possible links (every sure one is among them).
-    """
+    """Returns a sentence contracted, punctuated and capitalized: English words, Spanish words, sure links and possible
+    links (every sure one is among them)."""
     english = [*source, SourceWord("?" if question else ".")]
     spanish = _contracted([*target, TargetWord(english[-1].text, (english[-1],))])
     if question:
