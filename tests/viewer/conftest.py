@@ -50,6 +50,14 @@ class Shown:
             self.page.get_by_role("button", name="More", exact=True).click()
         return self.page
 
+    def boxes(self, selector):
+        """The boxes of the visible elements, asked for at once: a question to the browser takes milliseconds."""
+        return self.page.locator(selector).evaluate_all(
+            """(all) => all.filter((one) => getComputedStyle(one).visibility === 'visible')
+              .map((one) => one.getBoundingClientRect()).filter((box) => box.width && box.height)
+              .map(({ x, y, width, height }) => ({ x, y, width, height }))"""
+        )
+
     def middle(self, item):
         place = self.call("locate", item)
         return place["x"] + place["width"] / 2, place["y"] + place["height"] / 2

@@ -182,10 +182,7 @@ def test_cards_point_at_what_they_explain_and_cover_none_of_it(show, size):
         for _ in range(4):
             shown.settle()
             cards, targets = (
-                [
-                    [box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]]
-                    for box in (one.bounding_box() for one in shown.page.locator(name).all() if one.is_visible())
-                ]
+                [[box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"]] for box in shown.boxes(name)]
                 for name in (".card", ".cards .target")
             )
             assert cards

@@ -23,16 +23,16 @@ def test_two_views_of_a_notebook_survive_its_conversion(browser, tmp_path, monke
     monkeypatch.setenv("PYTHONPATH", str(Path(regard.__file__).parents[1]))
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
+    from nbclient import NotebookClient
     from nbconvert import HTMLExporter
-    from nbconvert.preprocessors import ExecutePreprocessor
 
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     spec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     notebook.metadata.update(spec)
-    for _ in range(2):
-        ExecutePreprocessor(timeout=300, kernel_name="python3").preprocess(
-            notebook, {"metadata": {"path": str(tmp_path)}}
-        )
+    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+    with client.setup_kernel():
+        for number, cell in [*enumerate(notebook.cells)] * 2:
+            client.execute_cell(cell, number)
     exporter = HTMLExporter(template_name="basic")
     page_text, _ = exporter.from_notebook_node(notebook)
     place = tmp_path / "notebook.html"
