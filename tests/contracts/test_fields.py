@@ -181,6 +181,7 @@ MADE = {
         masks.Band(2, 0, offset=[1, 2]),
         masks.Band(2, 0, offset=torch.tensor([1, 2])),
     ],
+    masks.BlockDiffusion: lambda: [masks.BlockDiffusion(4, 2), masks.BlockDiffusion(2, 2), masks.BlockDiffusion(2, 1)],
     masks.Chunks: lambda: [
         masks.Chunks(2),
         masks.Chunks(3),

@@ -2,7 +2,7 @@
 
 from regard.masks.appended import AppendedMask
 from regard.masks.blocks import Blocks, Compressed, blocks, top_blocks
-from regard.masks.chunks import Chunks, block_diffusion, chunks
+from regard.masks.chunks import BlockDiffusion, Chunks, block_diffusion, chunks
 from regard.masks.columns import Columns, columns
 from regard.masks.content import Documents, Lengths, documents, lengths
 from regard.masks.explicit import Keep, Where, ignore, keep, where
@@ -18,6 +18,7 @@ __all__ = [
     "And",
     "AppendedMask",
     "Band",
+    "BlockDiffusion",
     "Blocks",
     "Chunks",
     "Columns",

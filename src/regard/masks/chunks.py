@@ -3,11 +3,12 @@
 import torch
 from torch import Tensor
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, ShapeError
 from regard.masks.batch_integers import Integers
 from regard.masks.content import lengths
-from regard.masks.mask import Mask
+from regard.masks.mask import Mask, Visibility
 from regard.masks.positional import Align, AlignedMask, prefix
+from regard.masks.spans import Spans
 from regard.shapes.axes import Bool
 from regard.shapes.checks import check_sizes, whole_number
 from regard.shapes.grid import POSITION_LIMIT, Grid
@@ -86,7 +87,46 @@ def chunks(
     return Chunks(size, before, after, align, offset)
 
 
-def block_diffusion(length: int, block: int) -> Mask:
+class BlockDiffusion(Mask, fields=("length", "block")):
+    """Allows the pairs of a training of block diffusion; see `block_diffusion`.
+
+    Example:
+        >>> from regard import masks
+        >>> masks.BlockDiffusion(12, 4)
+        block_diffusion(12, 4)
+    """
+
+    def __init__(self, length: int, block: int):
+        check_sizes(length=length, block=block)
+        if length % block:
+            raise ArgumentError(
+                f"block must divide length, {length}, so that both halves have whole blocks; it is {block}"
+            )
+        self.length, self.block = length, block
+        earlier = chunks(block, None, length // block - 1) & lengths(2 * length, queries=length)
+        self._pairs = chunks(block) | ~prefix(length) & (chunks(block, None, 0) | earlier)
+
+    def check(self, grid: Grid) -> None:
+        if not grid.queries == grid.keys == 2 * self.length:
+            raise ShapeError(
+                f"{self!r} is the mask of {2 * self.length} tokens, {self.length} noised and {self.length} clean; "
+                f"there are {grid.queries} queries and {grid.keys} keys"
+            )
+
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
+        return self._pairs.allows(grid)
+
+    def visibility(self, grid: Grid) -> Visibility:
+        return self._pairs.visibility(grid)
+
+    def spans(self, grid: Grid) -> Spans | None:
+        return self._pairs.spans(grid)
+
+    def __repr__(self) -> str:
+        return f"block_diffusion({self.length}, {self.block})"
+
+
+def block_diffusion(length: int, block: int) -> BlockDiffusion:
     r"""Returns the mask of a training of block diffusion, whose sequence is a noised text and the clean text behind it.
 
     .. math::
@@ -104,10 +144,11 @@ def block_diffusion(length: int, block: int) -> Mask:
         block: tokens of a block, which divide ``length``.
 
     Returns:
-        A combination of `chunks`, `prefix` and `lengths`; a row has at most two runs of keys.
+        The mask; a row has at most two runs of keys.
 
     Raises:
         ArgumentError: ``block`` does not divide ``length``.
+        ShapeError: in a call, queries and keys are not the tokens of both halves.
 
     Example:
         >>> import torch
@@ -124,8 +165,4 @@ def block_diffusion(length: int, block: int) -> Mask:
                 [0, 0, 0, 0, 1, 1, 1, 1],
                 [0, 0, 0, 0, 1, 1, 1, 1]])
     """
-    check_sizes(length=length, block=block)
-    if length % block:
-        raise ArgumentError(f"block must divide length, {length}, so that both halves have whole blocks; it is {block}")
-    earlier = chunks(block, None, length // block - 1) & lengths(2 * length, queries=length)
-    return chunks(block) | ~prefix(length) & (chunks(block, None, 0) | earlier)
+    return BlockDiffusion(length, block)

@@ -115,9 +115,9 @@ class Mask(Declared, ABC):
         allowed = self.allows(grid)
         if not has_data(allowed):
             return Visibility.PARTIAL
-        if bool(allowed.all()):
-            return Visibility.FULL
-        return Visibility.PARTIAL if bool(allowed.any()) else Visibility.EMPTY
+        if not bool(allowed.any()):
+            return Visibility.EMPTY
+        return Visibility.FULL if bool(allowed.all()) else Visibility.PARTIAL
 
     def hides_nothing(self, grid: Grid) -> bool:
         """Whether the mask certainly allows all pairs of the tile, as far as that can be told at a negligible cost.
