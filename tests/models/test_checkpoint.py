@@ -234,7 +234,7 @@ def test_a_failure_while_writing_leaves_the_old_file(saved, make, monkeypatch):
 
 
 def test_only_models_of_regard_are_saved(tmp_path):
-    with pytest.raises(ArgumentError, match=r"recurrent_translator, .*; it is a Linear"):
+    with pytest.raises(ArgumentError, match=r"recurrent_translator, .*; it is a torch.nn.Linear"):
         save_model(tmp_path, torch.nn.Linear(2, 3))
 
 

@@ -398,7 +398,7 @@ def test_a_constructor_accepts_nothing_that_it_cannot_use(name):
         ),
         (lambda: nn.TransformerEncoder.create(6, 512), "config must be a LayerConfig"),
         (lambda: nn.TransformerEncoderLayer(6, 2, activation=torch.nn.ReLU), "activation must be a function .* class"),
-        (lambda: nn.Transformer(custom_encoder="bert"), "custom_encoder must be a module"),
+        (lambda: nn.Transformer(custom_encoder="bert"), "custom_encoder must be a torch.nn.Module"),
     ],
 )
 def test_a_part_of_another_kind_is_named(make, line):

@@ -125,7 +125,7 @@ def test_attention_without_memory_refuses_earlier_weights():
     assert not layer.sees_earlier
     with pytest.raises(ArgumentError, match="this attention has Dot and Softmax"):
         layer(torch.zeros(1, 2), torch.zeros(1, 3, 2), earlier=nn.EarlierWeights(torch.zeros(1, 3)))
-    with pytest.raises(KindError, match="transition_agent must be a module; it is a str"):
+    with pytest.raises(KindError, match="transition_agent must be a torch"):
         nn.ForwardAttention("dot", "agent")
 
 

@@ -6,7 +6,7 @@ import torch
 import regard
 from regard import masks, nn, positions
 from regard.attention.backends import tiled
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, UnseenError
 from regard.nn import indexer
 from regard.shapes.grid import Grid
 
@@ -139,6 +139,18 @@ def test_the_indexer_learns_from_the_published_loss_alone(kind, sparse):
         torch.testing.assert_close(parameter.grad, gradient, msg=name)
     assert x.grad is None
     assert all(value.grad is None for name, value in layer.named_parameters() if not name.startswith("indexer."))
+
+
+def test_the_loss_of_an_indexer_is_no_attention_of_a_watched_model(recwarn):
+    layer, x = double_layer(), tokens()
+    with regard.watch(layer) as seen:
+        loss = layer.index_loss(x, mask="causal")
+        layer(x, mask="causal")
+    assert len(seen.calls) == 1
+    assert torch.equal(loss, layer.index_loss(x, mask="causal"))
+    with pytest.raises(UnseenError, match=r"'indexer.*' \(.+\).* ran, but"), regard.watch(layer):
+        layer.index_loss(x, mask="causal")
+    assert not recwarn.list
 
 
 def test_training_the_indexer_raises_the_recall_of_its_selection():

@@ -70,7 +70,7 @@ def test_plain_tensors_get_their_gradient():
             ShapeError,
             "query_projection must have as many outputs as weight has units, 3; it has 5",
         ),
-        (lambda: scores.Additive(torch.zeros(3), None, torch.zeros(3, 3)), KindError, "key_projection must be an nn.L"),
+        (lambda: scores.Additive(torch.zeros(3), None, torch.zeros(3, 3)), KindError, "key_projection must be a torch"),
     ],
 )
 def test_additive_scores_refuse_wrong_arguments(make, error: type[Exception], message: str):

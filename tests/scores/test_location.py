@@ -93,13 +93,13 @@ def test_every_way_to_pad_alike_is_alike(dilation: int):
             ArgumentError,
             "keep the number of keys: .* mode 'circular'",
         ),
-        ({"convolution": nn.Linear(1, 3)}, KindError, "convolution must be an nn.Conv1d; it is a Linear"),
+        ({"convolution": nn.Linear(1, 3)}, KindError, "convolution must be a torch.nn.Conv1d; it is a torch.nn.Linear"),
         (
             {"location_projection": nn.Linear(2, 5)},
             ShapeError,
             "map the 3 channels of convolution to the 5 units of weight; it maps 2 to 5",
         ),
-        ({"location_projection": None}, KindError, "location_projection must be an nn.Linear; it is a NoneType"),
+        ({"location_projection": None}, KindError, "location_projection must be a torch.nn.Linear; it is None"),
     ],
 )
 def test_location_aware_scores_refuse_wrong_parts(changes: dict, error: type[Exception], message: str):

@@ -1,5 +1,6 @@
 """The checks that every argument shares, and which tensors can be read."""
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Literal
@@ -12,9 +13,19 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import regard
 from regard.errors import ArgumentError, KindError
-from regard.shapes.checks import check_dense, check_floating, check_integers, positive_number, type_text, whole_number
+from regard.shapes.checks import (
+    check_dense,
+    check_floating,
+    check_integers,
+    check_module,
+    positive_number,
+    type_text,
+    whole_number,
+)
 from regard.tracing.transforms import has_data
+from sources import FILES
 
 
 def quiet(make: Callable[[], Tensor]) -> Tensor:
@@ -66,6 +77,24 @@ def test_values_that_are_no_tensor_are_named_by_their_type(value: object):
 
 def test_kinds_are_named_as_they_are_spoken():
     assert [type_text(value) for value in (1, [], None, SQUARE)] == ["an int", "a list", "None", "a Tensor"]
+
+
+def test_a_message_never_wants_a_class_and_says_that_it_came():
+    layer = type("Linear", (), {"__module__": "elsewhere.layers"})()
+    with pytest.raises(KindError, match=r"projection must be a torch\.nn\.Linear; it is an elsewhere\.Linear$"):
+        check_module("projection", layer, torch.nn.Linear)
+    for kind in (torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer):
+        stack = getattr(regard.nn, kind.__name__.removesuffix("Layer"))
+        with pytest.raises(KindError, match=rf"a regard\.nn\.{kind.__name__}; it is a torch\.nn\.{kind.__name__}\. "):
+            stack(kind(8, 2), 1)
+    assert type_text(regard.nn.SelfAttention(8, 2)) == "a SelfAttention"
+
+
+def test_messages_name_types_by_one_function():
+    spelt = re.compile(r"(it is|got|given) (an? |of type )?\{type\([\w.]+\)\.__name__\}")
+    sources = [file for file in FILES if "tasks" not in file.parts]  # which import no PyTorch
+    assert len(sources) > 400
+    assert [str(file) for file in sources if spelt.search(file.read_text())] == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

@@ -30,10 +30,10 @@ def test_a_view_takes_records_documents_and_steps():
     [
         ({"view": "heatmap"}, UnknownNameError, "view"),
         ({"view": "image"}, ArgumentError, "view"),
-        ({"view": ["grid"]}, KindError, 'view="pattern"; it is of type list'),
+        ({"view": ["grid"]}, KindError, 'view="pattern"; it is a list'),
         ({"theme": ["dark"]}, KindError, "theme"),
         ({"language": 3}, KindError, "language"),
-        ({"steps": 5}, KindError, r"steps=\[\(0, 1\)\]; it is of type int"),
+        ({"steps": 5}, KindError, r"steps=\[\(0, 1\)\]; it is an int"),
         ({"steps": [0, 1]}, KindError, r"one entry is '0'"),
         ({"survey": 5}, KindError, "regard.survey.*int"),
         ({"head": np.array([0, 1])}, ArgumentError, "head"),

@@ -171,7 +171,9 @@ def test_caches_that_are_read_in_turn():
     check("gpt2", seen.stitched(0), tokens(5, 17, 30, 31, 32), none)
     check("gpt2", seen.stitched(1), tokens(5, 18, 40, 41, 42), none)
     for watched, number in ((seen, 2), (seen, -3), (single, 1), (single, -2)):
-        with pytest.raises(ArgumentError, match=f"sequence must be one of {watched.sequences}; it is {number}"):
+        with pytest.raises(
+            ArgumentError, match=f"to {watched.sequences - 1}, one of {watched.sequences}; it is {number}$"
+        ):
             watched.stitched(number)
 
 

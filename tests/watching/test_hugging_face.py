@@ -231,7 +231,7 @@ def test_calls_of_several_sequences_are_told_apart():
         model(input_ids=IDS[:1, :6])
     assert [call.queries for call in seen.stitched(0)] == [4, 4]
     assert [call.queries for call in seen.stitched()] == [6, 6]
-    with pytest.raises(regard.errors.ArgumentError, match="sequence must be one of 2"):
+    with pytest.raises(regard.errors.ArgumentError, match="sequence must be from -2 to 1, one of 2"):
         seen.stitched(2)
 
 

@@ -73,6 +73,22 @@ def test_a_call_of_fewer_axes_has_heads(leading, is_random, keep):
             torch.testing.assert_close(getattr(fewer, name), getattr(four, name))
 
 
+@pytest.mark.parametrize("backend", ["reference", "tiled", "auto"])
+def test_a_reading_of_another_mask_is_no_call_of_the_model(backend, recwarn):
+    class Observing(torch_nn.Module):
+        def forward(self, x):
+            selected = masks.columns(torch.tensor([[0, 1]]))
+            read = regard.Readings(recall=True)
+            return regard.observe(x, x, x, mask=selected, read=read, backend=backend).recall
+
+    x = torch.randn(2, 3, 5, 4)
+    with regard.watch(torch_nn.Sequential(Observing())) as seen:
+        recall = seen.model(x)
+    assert len(seen.calls) == 1
+    assert torch.equal(recall, Observing()(x))
+    assert not recwarn.list
+
+
 def test_padding_of_a_causal_stack_receives_nothing():
     stack = nn.TransformerEncoder.create(1, nn.LayerConfig(12, 2, dropout=0.0)).eval()
     with regard.watch(stack, read=regard.Readings(received=True)) as seen:

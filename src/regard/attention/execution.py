@@ -384,6 +384,25 @@ LISTENERS: list[Listener] = []
 """The listener of `regard.watch`; empty while nothing is watched."""
 
 
+_unwatched: ContextVar[bool] = ContextVar("unwatched", default=False)
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Hides weights that are computed within it from `regard.watch`, since they are not those of the model's run."""
+    outer = _unwatched.set(True) if LISTENERS else None
+    try:
+        yield
+    finally:
+        if outer is not None:
+            _unwatched.reset(outer)
+
+
+def is_unwatched() -> bool:
+    """Whether `unwatched` hides what is computed now."""
+    return _unwatched.get()
+
+
 class RecordedCall(NamedTuple):
     """One call of attention.
 

@@ -15,6 +15,7 @@ from regard.attention.execution import (
     make_plan,
     observe_again,
     recording,
+    unwatched,
 )
 from regard.attention.kinds import kind_of
 from regard.attention.operators import attend_traced, counts_operations, execute_counted
@@ -287,10 +288,11 @@ def run_unwatched(
 ) -> Attended:
     """Runs a validated problem as `run` does, but no watcher gets it: for readings of other calls than the user's."""
     if problem.placed is not None:
-        from regard.attention.sharding.execution import execute_sharded  # imports torch.distributed
-
-        return execute_sharded(problem, backend, gatherer, need_weights)
-    return (attend_traced if is_traced(problem.query) else execute)(problem, backend, gatherer, need_weights)
+        from regard.attention.sharding.execution import execute_sharded as execution  # imports torch.distributed
+    else:
+        execution = attend_traced if is_traced(problem.query) else execute
+    with unwatched():
+        return execution(problem, backend, gatherer, need_weights)
 
 
 def run(

@@ -18,7 +18,7 @@ from regard.fields import FIELDS, Declared, declaring_class, shown_fields, with_
 from regard.masks.batch_integers import BatchInteger
 from regard.masks.spans import Spans, intersection_of
 from regard.shapes.axes import Bool
-from regard.shapes.checks import check_result
+from regard.shapes.checks import check_result, type_text
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import has_data
 
@@ -222,7 +222,7 @@ def as_part(value: object) -> Mask:
     """Returns the value if it is a mask; raises KindError otherwise."""
     if not isinstance(value, Mask):
         raise KindError(
-            f"a mask combines with masks only; got {type(value).__name__} "
+            f"a mask combines with masks only; got {type_text(value)} "
             "(wrap a tensor in masks.keep, a function in masks.where)"
         )
     return value

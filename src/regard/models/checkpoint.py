@@ -20,6 +20,7 @@ from regard.configuration.upgrades import upgraded, with_former_meaning
 from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
 from regard.files.atomic import AtomicFile
 from regard.files.regular import LARGEST_DATA, require_regular
+from regard.shapes.checks import type_text
 
 FILE_NAME = "model.safetensors"
 
@@ -94,7 +95,7 @@ def save_model(path: str | Path, model: nn.Module) -> Path:
     names = (name for name, (module, kind, _) in MODELS.items() if own_name == (f"regard.models.{module}", kind))
     name = next(names, None)
     if name is None:
-        raise ArgumentError(f"model must be one of {', '.join(MODELS)}; it is a {type(model).__name__}")
+        raise ArgumentError(f"model must be one of {', '.join(MODELS)}; it is {type_text(model)}")
     config = json.dumps(dataclasses.asdict(model.config))  # pyright: ignore[reportArgumentType]
     return save_weights(path, model, {"regard": name, "config": config})
 
@@ -321,7 +322,7 @@ def _fill(model: nn.Module, file: Path) -> None:
 def config_of_header(kind: type[Any], content: object, model: str, where: str) -> Any:
     """Returns the configuration with these fields. Types must match; only an int is accepted for a float."""
     if not isinstance(content, dict):
-        raise RunError(f"{where} must be a mapping; it is {type(content).__name__}")
+        raise RunError(f"{where} must be a mapping; it is {type_text(content)}")
     if model.startswith("transformer_"):  # earlier versions had a configuration for it alone
         content = {"architecture": "transformer", **content}
     content = _without_constants(kind, with_former_meaning(kind, upgraded(kind, content)), where)

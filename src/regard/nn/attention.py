@@ -24,7 +24,7 @@ from regard.normalizers import Normalizing, as_normalizer, own_normalizer
 from regard.normalizers.alignment_normalizer import AlignmentNormalizer
 from regard.scores import AnyScoreName, Scoring, create, own_score
 from regard.scores.alignment_score import AlignmentScore
-from regard.shapes.checks import check_floating
+from regard.shapes.checks import check_floating, type_text
 from regard.shapes.grid import upcast
 from regard.shapes.layout import pairs_by_batch
 from regard.tracing.module_calls import Module
@@ -148,7 +148,7 @@ class Attention(Module):
         visible: Mask | None = None if lengths is None else masks.lengths(lengths)
         if mask is not None:
             if not isinstance(mask, Tensor):
-                raise KindError(f"mask must be a bool tensor [batch, keys]; it is a {type(mask).__name__}")
+                raise KindError(f"mask must be a bool tensor [batch, keys]; it is {type_text(mask)}")
             if tuple(mask.shape) != (batch, keys):
                 raise ShapeError(f"mask must be [batch, keys] = {[batch, keys]}; it has shape {list(mask.shape)}")
             user_mask = masks.keep(joined(mask, 1, "annotations")[:, None, None, :])

@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from regard.attention import Attended
 from regard.attention.verbs import BackendName
-from regard.errors import KindError
 from regard.nn.attention import Attention
 from regard.nn.earlier_weights import EarlierWeights
 from regard.nn.fx_leaf import fx_leaf
@@ -14,6 +13,7 @@ from regard.normalizers import ForwardAlignment
 from regard.normalizers.alignment_normalizer import AlignmentNormalizer
 from regard.scores import AnyScoreName, Scoring, create
 from regard.scores.weights import in_dtype_of
+from regard.shapes.checks import check_module
 from regard.shapes.grid import upcast
 
 
@@ -57,8 +57,7 @@ class ForwardAttention(Attention):
         self, score: Scoring, transition_agent: nn.Module, dropout: float = 0.0, backend: BackendName = "auto"
     ):
         super().__init__(score, "forward", dropout, backend)
-        if not isinstance(transition_agent, nn.Module):
-            raise KindError(f"transition_agent must be a module; it is a {type(transition_agent).__name__}")
+        check_module("transition_agent", transition_agent)
         self.transition_agent = transition_agent
 
     @classmethod

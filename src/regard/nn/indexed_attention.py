@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.attention.backends.reference import TileInputs, guarded, weights_alone
 from regard.attention.backends.tiled import block_shape, blocks
+from regard.attention.execution import unwatched
 from regard.attention.problem import Problem
 from regard.attention.verbs import BackendName
 from regard.distributed.sequence_parts import refuse_parts
@@ -198,7 +199,7 @@ class IndexedAttention(LatentAttention):
     ) -> tuple[Tensor, Tensor]:
         """Returns the sum of the divergences of a block's queries, and the number of those that see a key."""
         batch, keys = inputs.grid.batch_span, inputs.grid.key_span
-        with torch.no_grad():
+        with torch.no_grad(), unwatched():
             attention = F.normalize(weights_alone(problem, guarded(problem, inputs)).sum(1, keepdim=True), 1, dim=-1)
         scores = self.indexer(queries, key[batch.start : batch.stop, :, keys.start : keys.stop])
         if problem.mask is not None:

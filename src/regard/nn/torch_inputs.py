@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.distributed.sequence_parts import joined, whole_length
 from regard.errors import KindError, ShapeError
 from regard.masks import Mask, ignore, keep
-from regard.shapes.checks import check_elements, check_floating, check_undivided
+from regard.shapes.checks import check_elements, check_floating, check_undivided, type_text
 from regard.tracing.transforms import has_host_data, is_finite
 
 
@@ -130,7 +130,7 @@ def read_torch_masks(
 def _check_mask(name: str, mask: object, shapes: dict[str, tuple[int, ...]], device: torch.device) -> None:
     if not isinstance(mask, Tensor):
         hint = " (write mask=masks.where(block_mask.mask_mod))" if type(mask).__name__ == "BlockMask" else ""
-        raise KindError(f"{name} must be a tensor; it is a {type(mask).__name__}{hint}")
+        raise KindError(f"{name} must be a tensor; it is {type_text(mask)}{hint}")
     check_undivided(name, mask)
     check_elements(name, mask)
     if mask.dtype != torch.bool and not mask.is_floating_point():

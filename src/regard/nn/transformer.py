@@ -19,7 +19,7 @@ from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEnc
 from regard.nn.transformer_stack import checked_config, layer_count
 from regard.normalizers import Normalizer
 from regard.scores import Score
-from regard.shapes.checks import type_text
+from regard.shapes.checks import check_module
 from regard.tracing.module_calls import Module
 
 
@@ -218,8 +218,7 @@ def _check_custom(name: str, stack: object, d_model: int, batch_first: bool) -> 
     """Raises an error unless a `Transformer` of this size can call the stack."""
     if stack is None:
         return
-    if not isinstance(stack, nn.Module):
-        raise KindError(f"{name} must be a module or None; it is {type_text(stack)}")
+    check_module(name, stack)
     if isinstance(stack, (TransformerEncoder, TransformerDecoder)):
         for argument, value in (("d_model", d_model), ("batch_first", batch_first)):
             own = getattr(stack, argument)

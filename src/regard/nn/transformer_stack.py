@@ -147,7 +147,7 @@ def _check_layer(name: str, layer: object, kind: type[TransformerLayer]) -> None
     """Raises KindError unless the layer is of this kind."""
     if not isinstance(layer, kind):
         raise KindError(
-            f"{name} must be a regard.nn.{kind.__name__}; it is {type_text(layer)} of {type(layer).__module__}. Write "
+            f"{name} must be a regard.nn.{kind.__name__}; it is {type_text(layer)}. Write "
             f"regard.nn.{kind.__name__}(d_model, nhead), or for layers of their own weights "
             f"{kind.__name__.removesuffix('Layer')}.create(6, LayerConfig(dim=512, heads=8))"
         )

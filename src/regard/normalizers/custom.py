@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.normalizers.normalizer import Normalizer, check_rows, row_maximum
 from regard.shapes.axes import Float
-from regard.shapes.checks import check_arguments
+from regard.shapes.checks import check_arguments, type_text
 from regard.shapes.grid import upcast
 from regard.tracing.locality import is_local, needs_trial, remember_trial, trial_values
 
@@ -52,7 +52,7 @@ class Custom(Normalizer):
     def __init__(self, function: Callable[[Tensor], Tensor]):
         super().__init__()
         if not callable(function) or isinstance(function, type):
-            raise KindError(f"a normalizer's function must be callable; it is a {type(function).__name__}")
+            raise KindError(f"a normalizer's function must be callable; it is {type_text(function)}")
         inner = function.func if isinstance(function, partial) else function
         if _name(inner).lower().replace("_", "") == "logsoftmax":
             raise ArgumentError('log_softmax gives logarithms, which are no weights: write normalizer="softmax"')

@@ -10,6 +10,7 @@ from regard.errors import KindError, UnknownNameError
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows, row_maximum, safe_softmax, tempered
 from regard.normalizers.parameter import set_parameter
 from regard.shapes.axes import Float
+from regard.shapes.checks import type_text
 from regard.shapes.grid import upcast
 from regard.tracing.transforms import can_branch_on
 
@@ -65,7 +66,7 @@ class Hard(Normalizer, fields=("mode", "temperature", "generator")):
         if mode not in get_args(HardMode):
             raise UnknownNameError("mode of hard attention", mode, get_args(HardMode))
         if generator is not None and not isinstance(generator, torch.Generator):
-            raise KindError(f"generator must be a torch.Generator or None; it is a {type(generator).__name__}")
+            raise KindError(f"generator must be a torch.Generator or None; it is {type_text(generator)}")
         set_parameter(self, "temperature", temperature, above=0.0)
         self.mode = mode
         self.random = mode in ("sample", "gumbel")

@@ -20,6 +20,7 @@ from regard.normalizers.query_temperature import QueryTemperature
 from regard.normalizers.selection import TopK, TopP
 from regard.normalizers.softmax_variants import scalable_softmax, signed_softmax, softpick
 from regard.normalizers.stick_breaking import stick_breaking
+from regard.shapes.checks import type_text
 from regard.tracing.ownership import own_copy
 
 NormalizerName = Literal[
@@ -208,7 +209,5 @@ def as_normalizer(value: object) -> Normalizer:
     if isinstance(value, type) and issubclass(value, Normalizer):
         raise KindError(f"normalizer must be an instance; got the class {value.__name__}: call it first")
     if not callable(value) or isinstance(value, type):
-        raise KindError(
-            f"normalizer must be a Normalizer, a name or a function of scores; it is a {type(value).__name__}"
-        )
+        raise KindError(f"normalizer must be a Normalizer, a name or a function of scores; it is {type_text(value)}")
     return Custom(cast(Callable[[Tensor], Tensor], value))

@@ -22,7 +22,7 @@ from regard.names.answered import answered
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.shapes.arrays import as_tensor
 from regard.shapes.axes import Float
-from regard.shapes.checks import check_floating
+from regard.shapes.checks import check_floating, type_text
 from regard.shapes.grid import Grid, upcast
 from regard.shapes.layout import Pairs
 from regard.tracing.ownership import own_copy
@@ -174,7 +174,7 @@ class WrappingNormalizer(Normalizer):
     def __init__(self, normalizer: Normalizer):
         super().__init__()
         if not isinstance(normalizer, Normalizer):
-            raise KindError(f"normalizer must be a Normalizer; it is a {type(normalizer).__name__}")
+            raise KindError(f"normalizer must be a Normalizer; it is {type_text(normalizer)}")
         self.normalizer = own_copy(normalizer)
         self.random, self.generator, self.couples = normalizer.random, normalizer.generator, normalizer.couples
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.fields import set_field
-from regard.shapes.checks import check_floating, check_undivided
+from regard.shapes.checks import check_floating, check_undivided, type_text
 from regard.tracing.transforms import can_read
 
 
@@ -39,7 +39,7 @@ def check_range(name: str, value: float | Tensor, above: float = -math.inf) -> N
             raise ArgumentError(f"{name} must be {expected} everywhere; it is {elements}")
         return
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise KindError(f"{name} must be a number or a tensor; it is a {type(value).__name__}")
+        raise KindError(f"{name} must be a number or a tensor; it is {type_text(value)}")
     number = float(value)
     if not (math.isfinite(number) and number > above):
         raise ArgumentError(f"{name} must be {expected}; it is {number}")

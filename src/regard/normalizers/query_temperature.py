@@ -10,6 +10,7 @@ from regard.normalizers.local import check_each_row
 from regard.normalizers.normalizer import Normalizer, WrappingNormalizer, check_rows, hidden_pairs
 from regard.normalizers.parameter import check_range
 from regard.shapes.axes import Float
+from regard.shapes.checks import type_text
 from regard.shapes.grid import Grid, upcast
 from regard.shapes.layout import Pairs
 
@@ -51,7 +52,7 @@ class QueryTemperature(WrappingNormalizer, fields=("temperature", "normalizer"))
         super().__init__(normalizer)
         if not isinstance(temperature, Tensor):
             raise KindError(
-                f"temperature must be a tensor for [batch, heads, queries]; it is a {type(temperature).__name__}: "
+                f"temperature must be a tensor for [batch, heads, queries]; it is {type_text(temperature)}: "
                 "for one number write normalizers.Softmax(temperature)"
             )
         check_range("temperature", temperature, above=0.0)

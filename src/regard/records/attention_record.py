@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, as_number, as_numbers, bin_edges, is_whole_number
 from regard.records.shaded_table import shaded_table
+from regard.shapes.checks import type_text
 
 Kind = Literal["self", "causal", "cross"]
 
@@ -207,7 +208,7 @@ class AttentionRecord:
         for side in ("queries", "keys"):
             axis = getattr(self, side)
             if not isinstance(axis, (TokenAxis, GridAxis, FrameAxis)):
-                raise KindError(f"{side} must be a TokenAxis, GridAxis or FrameAxis; it is {type(axis).__name__}")
+                raise KindError(f"{side} must be a TokenAxis, GridAxis or FrameAxis; it is {type_text(axis)}")
         if self.weights is None and self.source is None:
             raise ArgumentError("weights must be given where there is no source of tiles")
         lengths = (len(self.queries), len(self.keys))
@@ -313,7 +314,7 @@ def _checked_weights(weights: NDArray[np.float32], lengths: tuple[int, int], sig
 
 def _checked_head_numbers(numbers: Any, heads: int) -> tuple[int, ...]:
     if isinstance(numbers, (str, bytes)) or not isinstance(numbers, Iterable):
-        raise KindError(f"head_numbers must be integers, such as (1, 11); it is of type {type(numbers).__name__}")
+        raise KindError(f"head_numbers must be integers, such as (1, 11); it is {type_text(numbers)}")
     chosen = tuple(numbers)
     if not all(map(is_whole_number, chosen)):
         raise KindError(f"head_numbers must be integers; they are {chosen}")
@@ -328,14 +329,14 @@ def _checked_statistics(statistics: Any, heads: int) -> tuple[dict[str, float], 
     if isinstance(statistics, (str, bytes, Mapping)) or not isinstance(statistics, Iterable):
         raise KindError(
             'statistics must be a dictionary for each head, such as statistics=[{"offset -1": 0.8}] for one head; it '
-            f"is of type {type(statistics).__name__}"
+            f"is {type_text(statistics)}"
         )
     entries = tuple(statistics)
     if len(entries) != heads:
         raise ShapeError(f"statistics must be {heads} dictionaries, one for each head; there are {len(entries)}")
     for head, values in enumerate(entries):
         if not isinstance(values, Mapping):
-            raise KindError(f"statistics[{head}] must be a dictionary; it is of type {type(values).__name__}")
+            raise KindError(f"statistics[{head}] must be a dictionary; it is {type_text(values)}")
         for name, value in values.items():
             if math.isinf(as_number(f"statistics[{head}][{name!r}]", value)):
                 raise ArgumentError(f"statistics[{head}][{name!r}] must be finite, or NaN; it is {value}")

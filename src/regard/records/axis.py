@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.shapes.checks import type_text
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class TokenAxis:
         tokens = tuple(self.tokens)
         for position, token in enumerate(tokens):
             if not isinstance(token, str):
-                raise KindError(f"tokens must be texts; tokens[{position}] is of type {type(token).__name__}")
+                raise KindError(f"tokens must be texts; tokens[{position}] is {type_text(token)}")
         special = tuple(bool(flag) for flag in self.special)
         if special and len(special) != len(tokens):
             raise ShapeError(f"special must have one entry for each of {len(tokens)} tokens; it has {len(special)}")
@@ -254,7 +255,7 @@ def is_whole_number(value: object) -> bool:
 def as_number(name: str, value: object) -> float:
     """Returns a real number as a float; raises KindError for another value, ArgumentError beyond all floats."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise KindError(f"{name} must be a number; it is of type {type(value).__name__}")
+        raise KindError(f"{name} must be a number; it is {type_text(value)}")
     try:
         return float(value)
     except OverflowError:

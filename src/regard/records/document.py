@@ -17,6 +17,7 @@ from regard.records.axis import as_number, as_numbers
 from regard.records.head_grid import HeadGrid
 from regard.records.score_parts import ScoreParts
 from regard.records.shaded_table import LONGEST_LINE
+from regard.shapes.checks import type_text
 
 PAIR_STEPS = ("scores", "scaled", "capped", "biased", "masked", "weights")
 """Steps with an element for each (query, key), in the order of the calculation."""
@@ -211,9 +212,7 @@ class Document:
             entries = tuple(getattr(self, name))
             for position, entry in enumerate(entries):
                 if not isinstance(entry, expected):
-                    raise KindError(
-                        f"{name} must hold {expected.__name__}; {name}[{position}] is of type {type(entry).__name__}"
-                    )
+                    raise KindError(f"{name} must hold {expected.__name__}; {name}[{position}] is {type_text(entry)}")
             object.__setattr__(self, name, entries)
         texts = tuple((str(name), str(text)) for name, text in self.texts)
         object.__setattr__(self, "texts", texts)

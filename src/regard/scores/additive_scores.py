@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from regard.errors import KindError, ShapeError
+from regard.errors import ShapeError
 from regard.fields import replaced
 from regard.scores.score import PairStep, PairUnits, Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_dim, check_heads, project, register_weight
 from regard.shapes.axes import Float
-from regard.shapes.checks import check_sizes
+from regard.shapes.checks import check_module, check_sizes
 from regard.shapes.grid import spread_heads, upcast
 from regard.shapes.layout import Keys, Pairs, Queries
 
@@ -192,8 +192,7 @@ def check_projection(name: str, projection: object, weight: Tensor) -> nn.Linear
     """Returns the projection if it is None or a linear map to as many units as ``weight`` has; raises otherwise."""
     if projection is None:
         return None
-    if not isinstance(projection, nn.Linear):
-        raise KindError(f"{name} must be an nn.Linear or None; it is a {type(projection).__name__}")
+    check_module(name, projection, nn.Linear)
     if projection.out_features != weight.shape[-1]:
         raise ShapeError(
             f"{name} must have as many outputs as weight has units, {weight.shape[-1]}; "

@@ -10,7 +10,7 @@ from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.fields import replaced
 from regard.scores.score import Score
 from regard.scores.weights import check_device, in_dtype_of
-from regard.shapes.checks import SIZE_LIMIT, check_floating, size
+from regard.shapes.checks import SIZE_LIMIT, check_floating, size, type_text
 from regard.tracing.module_calls import is_observed, runs
 
 Seen = Literal["previous", "total", "both"]
@@ -108,7 +108,7 @@ def create_convolution(rows: int, channels: int, kernel_size: int) -> nn.Conv1d:
 def check_convolution(convolution: object, rows: int) -> None:
     """Raises an error unless a module keeps the number of keys and takes so many rows of weights."""
     if not isinstance(convolution, nn.Conv1d):
-        raise KindError(f"convolution must be an nn.Conv1d; it is a {type(convolution).__name__}")
+        raise KindError(f"convolution must be a torch.nn.Conv1d; it is {type_text(convolution)}")
     if convolution.in_channels != rows:
         raise ShapeError(
             f"convolution must take {rows} channel{'s' * (rows > 1)}, the earlier weights; "

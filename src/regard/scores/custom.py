@@ -9,7 +9,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.score import Prepared, Primitive, Score
 from regard.scores.weights import in_dtype_of
 from regard.shapes.axes import Float
-from regard.shapes.checks import check_arguments
+from regard.shapes.checks import check_arguments, check_sizes
 from regard.shapes.grid import spread_heads, upcast
 from regard.shapes.layout import Keys, Pairs, Queries
 from regard.tracing.locality import is_local, needs_trial, remember_trial, trial_values
@@ -92,10 +92,7 @@ class Custom(Score):
         if isinstance(function, type) or not callable(function):
             raise KindError(f"function must be a callable (query, key) -> scores; it is {function!r}")
         check_arguments("function", function, 2)
-        if isinstance(width, bool) or not isinstance(width, int):
-            raise KindError(f"width must be an integer; it is a {type(width).__name__}")
-        if width < 1:
-            raise ArgumentError(f"width must be at least 1; it is {width}")
+        check_sizes(width=width)
         self.function = function
         self.width = width
 

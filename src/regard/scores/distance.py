@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from regard.errors import KindError
 from regard.scores.custom import Pairwise
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Places, Prepared, Score
+from regard.shapes.checks import flag
 from regard.shapes.grid import spread_heads, upcast
 from regard.shapes.layout import Keys, Queries
 
@@ -54,9 +54,7 @@ class Distance(Score, fields=("squared",)):
 
     def __init__(self, squared: bool = True):
         super().__init__()
-        if not isinstance(squared, bool):
-            raise KindError(f"squared must be True or False; it is a {type(squared).__name__}")
-        self.squared = squared
+        self.squared = flag("squared", squared)
 
     def prepare(self, query: Queries, key: Keys) -> Prepared:
         return self.prepare_at(query, key, Places.whole(query, key))

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard.errors import KindError, ShapeError
+from regard.errors import ShapeError
 from regard.scores.additive_scores import check_projection, create_weight
 from regard.scores.alignment_score import AlignmentScore, check_convolution, convolved, create_convolution
 from regard.scores.custom import Pairwise
 from regard.scores.score import PairStep, PairUnits, Places, Prepared
 from regard.scores.weights import check_device, check_dim, project, register_weight
-from regard.shapes.checks import check_sizes
+from regard.shapes.checks import check_module, check_sizes
 from regard.shapes.grid import upcast
 from regard.shapes.layout import Keys, Queries
 
@@ -96,8 +96,7 @@ class DynamicConvolution(
             "filter_projection": (filter_projection, getattr(hidden_projection, "out_features", None)),
         }
         for name, (part, inputs) in linear.items():
-            if not isinstance(part, nn.Linear):
-                raise KindError(f"{name} must be an nn.Linear; it is a {type(part).__name__}")
+            check_module(name, part, nn.Linear)
             if inputs not in (None, part.in_features):
                 raise ShapeError(f"{name} must take {inputs} features; it takes {part.in_features}")
             if name in ("location_projection", "dynamic_projection"):

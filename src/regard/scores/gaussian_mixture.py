@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from regard.errors import KindError, ShapeError
+from regard.errors import ShapeError
 from regard.scores.custom import Pairwise
 from regard.scores.score import Places, Prepared, Score
 from regard.scores.weights import check_dim, project
-from regard.shapes.checks import check_sizes
+from regard.shapes.checks import check_module, check_sizes
 from regard.shapes.grid import upcast
 from regard.shapes.layout import Keys, Queries
 
@@ -51,12 +51,10 @@ class GaussianMixture(Score, fields=("query_projection",)):
 
     def __init__(self, query_projection: nn.Linear | None = None):
         super().__init__()
-        if not isinstance(query_projection, (nn.Linear, type(None))):
-            raise KindError(f"query_projection must be an nn.Linear or None; it is a {type(query_projection).__name__}")
-        if query_projection is not None and (query_projection.out_features % PARAMETERS):
-            raise ShapeError(
-                f"query_projection must have 3 outputs for each window; it has {query_projection.out_features}"
-            )
+        if query_projection is not None:
+            check_module("query_projection", query_projection, nn.Linear)
+            if (outputs := query_projection.out_features) % PARAMETERS:
+                raise ShapeError(f"query_projection must have 3 outputs for each window; it has {outputs}")
         self.query_projection = query_projection
 
     @classmethod

@@ -11,7 +11,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.score import Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_dim, check_heads, register_weight
 from regard.shapes.axes import Float
-from regard.shapes.checks import check_broadcast, check_same_dim, check_sizes, positive_number, size
+from regard.shapes.checks import check_broadcast, check_same_dim, check_sizes, positive_number, size, type_text
 from regard.shapes.grid import spread_heads, upcast
 from regard.shapes.layout import Keys, Pairs, Queries
 from regard.tracing.transforms import has_host_data
@@ -266,7 +266,7 @@ def _set_factor(owner: nn.Module, name: str, value: float | Tensor) -> None:
         setattr(owner, name, float(value))
         finite = math.isfinite(value)
     else:
-        raise KindError(f"{name} must be a number or a tensor; it is a {type(value).__name__}")
+        raise KindError(f"{name} must be a number or a tensor; it is {type_text(value)}")
     if not finite:
         raise ArgumentError(f"{name} must be finite; it is {value}")
 

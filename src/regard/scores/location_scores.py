@@ -5,13 +5,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from regard.errors import KindError, ShapeError
+from regard.errors import ShapeError
 from regard.scores.additive_scores import Additive, create_projections, create_weight
 from regard.scores.alignment_score import AlignmentScore, Seen, check_convolution, convolved, create_convolution
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Places, Prepared, Score
 from regard.scores.weights import check_device, check_dim, project, register_weight
-from regard.shapes.checks import check_sizes
+from regard.shapes.checks import check_module, check_sizes
 from regard.shapes.grid import spread_heads, upcast
 from regard.shapes.layout import Keys, Queries
 
@@ -141,8 +141,7 @@ class LocationAware(
         super().__init__(weight, query_projection, key_projection)
         self.bind(sees, earlier)
         check_convolution(convolution, self.seen)
-        if not isinstance(location_projection, nn.Linear):
-            raise KindError(f"location_projection must be an nn.Linear; it is a {type(location_projection).__name__}")
+        check_module("location_projection", location_projection, nn.Linear)
         sizes = location_projection.in_features, location_projection.out_features
         expected = convolution.out_channels, weight.shape[-1]
         if sizes != expected:

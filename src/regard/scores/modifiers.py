@@ -14,7 +14,7 @@ from regard.fields import replaced
 from regard.names.answered import answered
 from regard.scores.names import Scoring, own_score
 from regard.scores.score import Modifier, PairUnits, Places, Prepared, Score
-from regard.shapes.checks import check_arguments
+from regard.shapes.checks import check_arguments, type_text
 from regard.shapes.grid import Grid, upcast
 from regard.shapes.layout import Keys, Pairs, Queries
 
@@ -103,7 +103,7 @@ class SoftCap(Modifying, fields=("score", "cap")):
     def __init__(self, score: Scoring, cap: float):
         super().__init__(score)
         if isinstance(cap, bool) or not isinstance(cap, Real):
-            raise KindError(f"cap must be a number; it is a {type(cap).__name__}")
+            raise KindError(f"cap must be a number; it is {type_text(cap)}")
         if not math.isfinite(cap) or cap <= 0:
             raise ArgumentError(f"cap must be finite and above 0; it is {cap}")
         self.cap = float(cap)

@@ -10,7 +10,7 @@ from regard.scores.additive_scores import ReluSum, TanhSum
 from regard.scores.custom import Pairwise
 from regard.scores.score import PairStep, PairUnits, Prepared, Score
 from regard.scores.weights import check_device, in_dtype_of
-from regard.shapes.checks import check_sizes, size, type_text
+from regard.shapes.checks import check_module, check_sizes, size, type_text
 from regard.shapes.grid import spread_heads, upcast
 from regard.shapes.layout import Keys, Queries
 from regard.tracing.module_calls import has_hooks
@@ -57,8 +57,7 @@ class MLP(Score, fields=("network",)):
 
     def __init__(self, network: nn.Module):
         super().__init__()
-        if not isinstance(network, nn.Module):
-            raise KindError(f"network must be an nn.Module; it is a {type(network).__name__}")
+        check_module("network", network)
         self.network = network
 
     @classmethod

@@ -149,10 +149,10 @@ def check_floating(name: str, tensor: object) -> None:
     raise KindError(f"{name} must hold floating-point numbers; it holds {tensor.dtype}{hint}")
 
 
-def check_model(model: object) -> None:
-    """Raises KindError unless ``model`` is a module."""
-    if not isinstance(model, nn.Module):
-        raise KindError(f"model must be a torch.nn.Module; it is {type_text(model)}")
+def check_module(name: str, value: object, kind: type[nn.Module] = nn.Module) -> None:
+    """Raises KindError unless a value is a module of this class of PyTorch's."""
+    if not isinstance(value, kind):
+        raise KindError(f"{name} must be a torch.nn.{kind.__name__}; it is {type_text(value)}")
 
 
 def check_integers(name: str, tensor: object) -> None:
@@ -171,9 +171,19 @@ def check_device(name: str, tensor: Tensor, grid: Grid) -> None:
 
 
 def type_text(value: object) -> str:
-    """Returns the type of a value for a message: "a list", "an int", "None"."""
-    kind = type(value).__name__
-    return "None" if value is None else f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
+    """Returns the type of a value for a message: "a list", "an int", "None", "a torch.nn.TransformerEncoderLayer".
+
+    Only classes of Python, NumPy, regard and PyTorch's own ones beside its modules go by their bare names, so that no
+    message wants a class and says that it came.
+    """
+    if value is None:
+        return "None"
+    owner, kind = type(value).__module__, type(value).__name__
+    if owner.startswith("torch.nn.modules."):
+        kind = f"torch.nn.{kind}"
+    elif owner.partition(".")[0] not in ("builtins", "numpy", "torch", "regard"):
+        kind = f"{owner.partition('.')[0]}.{kind}"
+    return f"{'an' if kind[0] in 'aeioAEIO' else 'a'} {kind}"
 
 
 def whole_number(name: str, value: object, low: int | None = None, high: int | None = None) -> int:

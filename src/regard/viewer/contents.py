@@ -30,6 +30,7 @@ from regard.names.counted import counted
 from regard.records import AttentionRecord, Document, HeadGrid, StepsRecord
 from regard.records.axis import is_whole_number
 from regard.shapes.arrays import as_array
+from regard.shapes.checks import type_text
 from regard.viewer.padding import without_padding
 from regard.viewer.token_labels import TokenLabels
 from regard.viewer.watched_contents import STEPS_USAGE, document_of_watch
@@ -104,7 +105,7 @@ def _pairs(steps: Any) -> list[tuple[int, int]]:
     """Returns pairs of a record and a head, as integers of Python."""
     must = "steps must be (layer, head) pairs of integers, such as steps=[(0, 1)]"
     if isinstance(steps, (str, bytes)) or not isinstance(steps, Iterable):
-        raise KindError(f"{must}; it is of type {type(steps).__name__}")
+        raise KindError(f"{must}; it is {type_text(steps)}")
     pairs = list(steps)
     for pair in pairs:
         if not isinstance(pair, (Sequence, np.ndarray)) or len(pair) != 2 or not all(map(is_whole_number, pair)):
@@ -142,7 +143,7 @@ def _document(content: Any, labels: TokenLabels, steps: Sequence[tuple[int, int]
         return _of_weights(content, labels)
     if isinstance(content, (str, bytes, dict)) or not isinstance(content, Iterable):
         figure = ", whose picture is .figure()" if hasattr(content, "figure") else ""
-        raise KindError(f"{ACCEPTED_CONTENTS}; this is of type {type(content).__name__}{figure}")
+        raise KindError(f"{ACCEPTED_CONTENTS}; this is {type_text(content)}{figure}")
     parts = list(content)
     if parts and all(isinstance(part, Document) or callable(getattr(type(part), "document", None)) for part in parts):
         labels.refuse(f"a {type(parts[0]).__name__}")
@@ -180,7 +181,7 @@ def _of_parts(parts: Sequence[Any]) -> Document:
         elif isinstance(part, Explanation):
             steps += [steps_record(part, batch=batch, head=head) for batch, head in part.slices]
         else:
-            raise KindError(f"a document must hold records; number {number} is of type {type(part).__name__}")
+            raise KindError(f"a document must hold records; number {number} is {type_text(part)}")
     names = [one.name for one in records] or [one.name for one in steps] or [one.title for one in grids]
     return Document(names[0] if len(names) == 1 else "attention", tuple(records), tuple(steps), grids=tuple(grids))
 
@@ -351,7 +352,7 @@ def steps_record(explanation: Explanation, *, batch: int = 0, head: int = 0, nam
         array([[0.67, 0.33]])
     """
     if not isinstance(explanation, Explanation):
-        raise KindError(f"explanation must be a regard.Explanation; it is of type {type(explanation).__name__}")
+        raise KindError(f"explanation must be a regard.Explanation; it is {type_text(explanation)}")
     explanation.check_slice(batch, head)
     matrices = head_matrices(explanation, batch, head)
     arguments = head_arguments(explanation, batch, head, matrices)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import ArgumentError, KindError
+from regard.errors import KindError
 from regard.records import (
     AttentionRecord,
     Axis,
@@ -22,6 +22,7 @@ from regard.records import (
     StepsRecord,
     TokenAxis,
 )
+from regard.shapes.checks import type_text, whole_number
 from regard.viewer.carried_steps import carried_steps
 from regard.viewer.clarity import found_openings, head_openings
 from regard.viewer.encoding import packed, packed_bits, packed_codes, packed_numbers
@@ -79,8 +80,8 @@ def payload(
         ('float32', None)
     """
     if not isinstance(document, Document):
-        raise KindError(f"document must be a regard.records.Document; it is of type {type(document).__name__}")
-    check_budget(budget_bytes)
+        raise KindError(f"document must be a regard.records.Document; it is {type_text(document)}")
+    whole_number("budget_bytes", budget_bytes, low=0)
     axes, masks = _Shared(axis_payload), _Shared(packed_bits)
     whole = carried_whole(document.records)
     entries = [_record(record, axes, masks, number in whole) for number, record in enumerate(document.records)]
@@ -114,14 +115,6 @@ def payload(
         "grids": [_grid_numbers(grid) for grid in document.grids],
         "budget": budget_bytes,
     }
-
-
-def check_budget(budget_bytes: int) -> None:
-    """Raises KindError or ArgumentError if a budget is no integer of at least 0."""
-    if isinstance(budget_bytes, bool) or not isinstance(budget_bytes, int):
-        raise KindError(f"budget_bytes must be an integer; it is of type {type(budget_bytes).__name__}")
-    if budget_bytes < 0:
-        raise ArgumentError(f"budget_bytes must be at least 0; it is {budget_bytes}")
 
 
 class _Shared:

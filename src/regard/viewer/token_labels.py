@@ -12,6 +12,7 @@ import torch
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.records import Axis, FrameAxis, GridAxis, TokenAxis, word_ranges
 from regard.records.axis import special_by_name
+from regard.shapes.checks import type_text
 from regard.watching.token_ids import is_tokenizer
 
 AXES = (TokenAxis, GridAxis, FrameAxis)
@@ -122,7 +123,7 @@ def labelled_axis(name: str, tokens: Any) -> Axis:
     if isinstance(tokens, torch.Tensor):
         raise KindError(f"{name} must be texts; these are ids: write tokenizer.convert_ids_to_tokens(ids)")
     if not isinstance(tokens, Iterable):
-        raise KindError(f"{name} must be a list of texts, or an axis of regard.records; it is {type(tokens).__name__}")
+        raise KindError(f"{name} must be a list of texts, or an axis of regard.records; it is {type_text(tokens)}")
     texts = [token if isinstance(token, str) else _numbered(name, token) for token in tokens]
     special = special_by_name(texts)
     return TokenAxis(tuple(texts), special, word_ranges(texts, special))
@@ -130,5 +131,5 @@ def labelled_axis(name: str, tokens: Any) -> Axis:
 
 def _numbered(name: str, token: Any) -> str:
     if isinstance(token, bool) or not isinstance(token, (int, np.integer)):
-        raise KindError(f"{name} must hold texts or numbers of positions; one is of type {type(token).__name__}")
+        raise KindError(f"{name} must hold texts or numbers of positions; one is {type_text(token)}")
     return str(token)

@@ -17,12 +17,13 @@ from regard.names.missing_names import hinted
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
 from regard.records.axis import is_whole_number
 from regard.records.html_document import iframe
+from regard.shapes.checks import type_text, whole_number
 from regard.viewer.carried_steps import carried_steps, has_steps
 from regard.viewer.contents import TokenLabels, as_document
 from regard.viewer.html_file import html_page
 from regard.viewer.opening import opening
 from regard.viewer.overview import carried_whole
-from regard.viewer.payload import BUDGET, check_budget, payload
+from regard.viewer.payload import BUDGET, payload
 from regard.watching import HeadStatistics, Survey
 
 if TYPE_CHECKING:
@@ -146,9 +147,9 @@ class View:
         _check_name("theme", theme, THEMES)
         if language is not None:
             _check_name("language", language, LANGUAGES)
-        if height is not None and (isinstance(height, bool) or not isinstance(height, int) or height < 200):
-            raise ArgumentError(f"height must be an integer of at least 200 pixels; it is {height!r}")
-        check_budget(budget_bytes)
+        if height is not None:
+            whole_number("height (in pixels)", height, low=200)
+        whole_number("budget_bytes", budget_bytes, low=0)
         if view is not None and view not in (known := views_of(self.document, budget_bytes)):
             raise ArgumentError(f"view {view!r} cannot show this document; it can be shown as {', '.join(known)}")
         _check_selection(self.document, layer, head)
@@ -254,7 +255,7 @@ def present_name(view: Any) -> str | None:
 
 def _check_name(option: str, name: Any, known: Sequence[str]) -> None:
     if not isinstance(name, str):
-        raise KindError(f'{option} must be a name, such as {option}="{known[0]}"; it is of type {type(name).__name__}')
+        raise KindError(f'{option} must be a name, such as {option}="{known[0]}"; it is {type_text(name)}')
     if name not in known:
         raise UnknownNameError(option, name, known)
 
@@ -329,11 +330,11 @@ def with_survey(document: Document, survey: Survey | Iterable[HeadStatistics]) -
     """
     must = "survey must be the result of regard.survey(model, texts, tokenizer), or a sequence of HeadStatistics"
     if not isinstance(survey, (Survey, Iterable)):
-        raise KindError(f"{must}; it is of type {type(survey).__name__}")
+        raise KindError(f"{must}; it is {type_text(survey)}")
     heads = list(survey.heads if isinstance(survey, Survey) else survey)
     for head in heads:
         if not isinstance(head, HeadStatistics):
-            raise KindError(f"{must}; it has an entry of type {type(head).__name__}")
+            raise KindError(f"{must}; an entry is {type_text(head)}")
     modules: dict[str, list[HeadStatistics]] = {}
     for head in heads:
         modules.setdefault(head.name, []).append(head)

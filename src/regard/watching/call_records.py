@@ -24,6 +24,7 @@ from regard.masks.mask import joined_masks
 from regard.normalizers.alignment_normalizer import AlignmentNormalizer
 from regard.records import AttentionRecord, Axis, DenseTiles, FrameAxis, GridAxis, TileSource, TokenAxis, bin_edges
 from regard.records.attention_record import pooled_maps
+from regard.shapes.checks import type_text
 from regard.shapes.grid import Grid
 from regard.tracing.transforms import is_on_host
 from regard.watching.attention_call import AttentionCall
@@ -169,9 +170,7 @@ def _axis(name: str, tokens: Sequence[str] | Axis) -> Axis:
     if isinstance(tokens, (TokenAxis, GridAxis, FrameAxis)):
         return tokens
     if isinstance(tokens, str) or not isinstance(tokens, Sequence):
-        raise KindError(
-            f"{name} must be a sequence of texts, or an axis of regard.records; it is {type(tokens).__name__}"
-        )
+        raise KindError(f"{name} must be a sequence of texts, or an axis of regard.records; it is {type_text(tokens)}")
     return TokenAxis(tuple(tokens))
 
 

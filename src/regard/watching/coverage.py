@@ -122,9 +122,11 @@ class Coverage:
         if not self._seen:
             if not self.ran:
                 raise UnseenError(f"no module of {kind} was called in this context, in the thread that opened it")
-            names = without_ancestors(sorted(looks)) or [kind]
+            names = without_ancestors(sorted(looks)) or (
+                [kind] if "" in self.ran else without_ancestors(sorted(self.ran))
+            )
             raise UnseenError(
-                f"no attention call of {kind} was seen: {_listed(names, looks)} ran, but computes attention in a way "
+                f"no attention call of {kind} was seen: {_listed(names, modules)} ran, but computes attention in a way "
                 "that regard.watch does not see (it sees scaled_dot_product_attention, torch.nn's modules, "
                 "FlexAttention, a softmax whose result weighs a sum, functions of linear recurrences by their names, "
                 "and regard's own)"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, DataError, RegardError
 from regard.names.answered import answered
-from regard.shapes.checks import check_model, known_name, whole_number
+from regard.shapes.checks import check_module, known_name, whole_number
 from regard.watching.corpus import CorpusTokenizer, Text, batches
 from regard.watching.faithfulness_report import Faithfulness
 from regard.watching.faithfulness_scores import MethodScores, TextImportance
@@ -117,7 +117,7 @@ def faithfulness(
         >>> result["leave_one_out"].kendall  # the reference itself
         array([1., 1.])
     """
-    check_model(model)
+    check_module("model", model)
     names = DEFAULT_METHODS if methods is None else (methods,) if isinstance(methods, str) else tuple(methods)
     for name in names:
         known_name("method", name, IMPORTANCE_METHODS)

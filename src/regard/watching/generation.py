@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import keep
+from regard.shapes.checks import whole_number
 from regard.watching.attention_call import QUERY_ATTRIBUTES, AttentionCall
 from regard.watching.cached_keys import CachedKeys, CachedSequence, SequenceCall
 from regard.watching.logit_path import LogitPath
@@ -140,17 +141,15 @@ class Generation:
             not isinstance(beam_indices, Tensor) or beam_indices.dim() != 2 or beam_indices.is_floating_point()
         ):
             raise KindError("beam_indices must be an integer tensor [sequences, tokens]")
-        if isinstance(sequence, bool) or not isinstance(sequence, int):
-            raise KindError(f"sequence must be an integer; it is a {type(sequence).__name__}")
-        if not -self.count <= sequence < max(self.count, 1) and self._modules:
-            raise ArgumentError(f"sequence must be one of {self.count}; it is {sequence}")
+        sequence = whole_number("sequence", sequence)
+        if self._modules:
+            _check_sequence(sequence, self.count)
         return [self._parts(sequences, sequence, beam_indices) for sequences in self._modules.values()]
 
     def _parts(self, sequences: list[JoinedCalls], number: int, beam_indices: Tensor | None) -> list[JoinedPart]:
         if len(sequences) == 1 and number not in (0, -1):  # an encoder that ran once for several sequences
             number = -1
-        if not -len(sequences) <= number < len(sequences):
-            raise ArgumentError(f"sequence must be one of {len(sequences)}; it is {number}")
+        _check_sequence(number, len(sequences))
         beams = None
         if beam_indices is not None and sequences[number].first.kind != "self":
             beams = beam_indices.cpu().long()
@@ -276,6 +275,11 @@ def _unjoined(name: str, reason: str) -> ArgumentError:
         f"the calls of {name!r} cannot be joined: {reason}. watched.calls has each call by itself; a cache that grows, "
         "as DynamicCache of transformers, lets them be joined"
     )
+
+
+def _check_sequence(sequence: int, count: int) -> None:
+    if not -count <= sequence < max(count, 1):
+        raise ArgumentError(f"sequence must be from {-count} to {count - 1}, one of {count}; it is {sequence}")
 
 
 def _beams_of_pass(sequences: list[JoinedCalls], number: int, beams: Tensor) -> tuple[int, Tensor]:

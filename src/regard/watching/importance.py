@@ -11,7 +11,7 @@ from regard.attention.readings import Readings
 from regard.errors import MissingPartError
 from regard.names.answered import answered
 from regard.records import AttentionRecord, TokenAxis
-from regard.shapes.checks import check_model, known_name, whole_number
+from regard.shapes.checks import check_module, known_name, whole_number
 from regard.watching.attention_call import AttentionCall
 from regard.watching.interception import evaluation_mode
 from regard.watching.layer_graph import flow, rollout
@@ -223,7 +223,7 @@ def importance(
         >>> watching.importance(model, ids, metric=6).shape
         torch.Size([1, 5])
     """
-    check_model(model)
+    check_module("model", model)
     known_name("method", method, IMPORTANCE_METHODS)
     whole_number("steps", steps, low=1)
     whole_number("batch", batch, low=1)

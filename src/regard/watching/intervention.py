@@ -14,7 +14,7 @@ from regard.errors import KindError, RegardError, UnseenError
 from regard.names.answered import answered
 from regard.names.counted import counted
 from regard.names.missing_names import hinted
-from regard.shapes.checks import check_model, type_text
+from regard.shapes.checks import check_module, type_text
 from regard.watching.call_positions import CallPositions, SequencePositions
 from regard.watching.call_reader import CallHistory
 from regard.watching.change import Change, EarlierRun
@@ -255,7 +255,7 @@ def intervene(model: nn.Module, *changes: Change) -> Intervention:
         >>> weights[0, 1, :, 0].detach()
         tensor([0., 0., 0., 0., 0.])
     """
-    check_model(model)
+    check_module("model", model)
     for number, change in enumerate(changes):
         if not isinstance(change, Change):
             raise KindError(f"changes[{number}] must be a regard.Change; it is {type_text(change)}")

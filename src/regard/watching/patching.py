@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError
 from regard.names.answered import answered
-from regard.shapes.checks import check_model, known_name, type_text, whole_number
+from regard.shapes.checks import check_module, known_name, type_text, whole_number
 from regard.watching.change import chosen_numbers
 from regard.watching.interception import evaluation_mode
 from regard.watching.patched import Direction, Method, Over, Patched, PatchedPart, PatchingWarning
@@ -118,7 +118,7 @@ def patch(
         >>> patched.normalized.shape, patched.largest(1)[0].layer
         (torch.Size([2, 2]), 0)
     """
-    check_model(model)
+    check_module("model", model)
     if not callable(metric):
         raise KindError(f"metric must be a function of the model's output; it is {type_text(metric)}")
     names = (("over", over, Over), ("what", what, PatchedPart), ("direction", direction, Direction))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, DataError, KindError, RegardError
-from regard.shapes.checks import check_model, type_text, whole_number
+from regard.shapes.checks import check_module, type_text, whole_number
 from regard.watching.corpus import (
     CorpusBatch,
     CorpusTokenizer,
@@ -112,7 +112,7 @@ def survey(
         >>> round(result.heads[0].values["relative_entropy"], 2)  # the weights of an untrained model are nearly uniform
         1.0
     """
-    check_model(model)
+    check_module("model", model)
     size = whole_number("batch", batch, low=1)
     if max_length is not None:
         whole_number("max_length", max_length, low=1)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import TensorWeakRef
 
+from regard.attention.execution import is_unwatched
 from regard.watching.changed_call import CallChange, CallOfChange
 from regard.watching.families import looks_like_attention
 from regard.watching.intercepted_call import InterceptedCall
@@ -144,7 +145,7 @@ def is_idle() -> bool:
 
 def is_apart() -> bool:
     """Whether this is not the model's own run: within a call of attention, or in a backward pass."""
-    return STATE.inside > 0 or torch._C._current_graph_task_id() != -1
+    return STATE.inside > 0 or is_unwatched() or torch._C._current_graph_task_id() != -1
 
 
 HeadsChange = Callable[[Any, Callable[[Tensor], Tensor], Owner], Any]

@@ -16,7 +16,7 @@ from regard.names.model_name import model_name
 from regard.records import AttentionRecord, Axis, Document, TokenAxis
 from regard.records.attention_record import Kind
 from regard.records.shaded_table import columns_html, shaded_table
-from regard.shapes.checks import check_model, type_text
+from regard.shapes.checks import check_module, type_text
 from regard.shapes.grid import spread_heads
 from regard.tracing.transforms import active_transform
 from regard.watching.ablation import How, ablate
@@ -468,7 +468,7 @@ def watch(
         >>> [(call.name, call.layer, call.kind, call.entropy.shape) for call in seen.calls]
         [('self_attn', 0, 'self', torch.Size([1, 2, 5]))]
     """
-    check_model(model)
+    check_module("model", model)
     readings = as_readings(read, Readings(entropy=True, peak=True, received=True))
     check_readings(readings)
     for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs), ("inputs", inputs)):

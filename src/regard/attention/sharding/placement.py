@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.distributed.sequence_parts import are_parts
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.shapes.checks import type_text
 from regard.shapes.layout import with_four_axes, without_added_axes
 from regard.tracing.transforms import is_dtensor
 
@@ -96,7 +97,7 @@ def place_tensors(query: Any, key: Any, value: Any, number: int) -> Placed:
     sides = [] if has_dtensors else _sides(query, key)
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            raise KindError(f"{name} must be a floating-point tensor; it is a {type(tensor).__name__}")
+            raise KindError(f"{name} must be a floating-point tensor; it is {type_text(tensor)}")
         if not 2 <= tensor.dim() <= 4:
             raise ArgumentError(f"{name} must have 2 to 4 axes; it has shape {list(tensor.shape)}")
     if has_dtensors:
@@ -135,7 +136,7 @@ def _of_dtensors(tensors: dict[str, Any], number: int) -> Placed:
     for name, tensor in tensors.items():
         if not isinstance(tensor, DTensor):
             raise KindError(
-                f"{name} must be a DTensor, as the other inputs are; it is a {type(tensor).__name__}: write "
+                f"{name} must be a DTensor, as the other inputs are; it is {type_text(tensor)}: write "
                 f"regard.distributed.shard({name}, mesh)"
             )
     query = tensors["query"]
