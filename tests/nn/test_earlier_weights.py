@@ -5,7 +5,7 @@ import torch
 
 import regard
 from regard import nn
-from regard.errors import ArgumentError, KindError
+from regard.errors import ArgumentError, KindError, ShapeError
 
 B, K, QUERY, KEY, STEPS = 3, 7, 2, 5, 4
 LENGTHS = torch.tensor([K, 4, 1])
@@ -127,6 +127,24 @@ def test_attention_without_memory_refuses_earlier_weights():
         layer(torch.zeros(1, 2), torch.zeros(1, 3, 2), earlier=nn.EarlierWeights(torch.zeros(1, 3)))
     with pytest.raises(KindError, match="transition_agent must be a torch"):
         nn.ForwardAttention("dot", "agent")
+
+
+@pytest.mark.parametrize("name", layers())
+def test_weights_of_other_keys_or_batch_rows_are_refused(name):
+    layer, queries, annotations = make(name)
+    memory, whole = layer.remember(annotations), torch.full((B, K), 1 / K).double()
+    parts = {"previous": whole, "total": whole, "transition": torch.full((B,), 0.5).double()}
+    layer(queries[:, 0], memory, earlier=nn.EarlierWeights(**parts))
+    for field, wrong in (
+        ("previous", whole[:1]),
+        ("total", whole[:, :1]),
+        ("previous", whole[0]),
+        ("transition", whole),
+    ):
+        with pytest.raises(
+            ShapeError, match=rf"earlier\.{field} must be \[batch.* of the memory, \[3.*\]; it has shape"
+        ):
+            layer(queries[:, 0], memory, earlier=nn.EarlierWeights(**parts | {field: wrong}))
 
 
 @pytest.mark.parametrize("name", layers())

@@ -290,7 +290,7 @@ class Attention(Module):
         single = query.dim() == 2
         score = memory.score
         step_normalizer = self.normalizer if normalizer is None else as_normalizer(normalizer)
-        EarlierWeights.check(earlier)
+        EarlierWeights.check(earlier, memory.key)
         if self.sees_earlier:
             earlier = self.first(memory) if earlier is None else earlier
             score = score.given(*earlier[:2]) if isinstance(score, AlignmentScore) else score

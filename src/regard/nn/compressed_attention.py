@@ -16,7 +16,7 @@ from regard.masks import Compressed, Mask, causal, columns, lengths
 from regard.masks.mask import joined_masks
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.indexer import Indexer
-from regard.nn.key_values import SequenceCache
+from regard.nn.key_values import SequenceCache, check_continued
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.padding import padding_of
 from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
@@ -94,12 +94,16 @@ class CompressedKeys(NamedTuple):
     recent: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CompressedCache(SequenceCache):
     """The cache of `CompressedAttention`: the keys, None before the first token, and the number of tokens so far."""
 
     keys: CompressedKeys | None = None
     length: int = 0
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        return {} if self.keys is None else self.keys._asdict()
 
     def rows(self, index: Tensor) -> "CompressedCache":
         keys = None if self.keys is None else CompressedKeys(*(part[index] for part in self.keys))
@@ -278,9 +282,11 @@ class CompressedAttention(SequenceAttention):
 
     def _extended(self, x: Tensor, past: CompressedKeys | None, tokens: Tensor) -> CompressedKeys:
         """Returns the keys so far and those of more tokens, also of tokens that are not near any more."""
+        index = x.new_zeros(len(x), 1, 0, 0 if self.indexer is None else self.indexer.head_dim)
         if past is None:
-            index = x.new_zeros(len(x), 1, 0, 0 if self.indexer is None else self.indexer.head_dim)
             past = CompressedKeys(tokens[:, :, :0], tokens[:, :, :0], index, x[:, :0])
+        for cached, new, axis in ((past.tokens, tokens, 2), (past.index_keys, index, 2), (past.recent, x, 1)):
+            check_continued(cached, new, axis)
         tokens = torch.cat([past.tokens, tokens], dim=2)
         if self.compressor is None:
             return past._replace(tokens=tokens)

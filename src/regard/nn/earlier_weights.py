@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from regard.errors import KindError
-from regard.shapes.checks import type_text
+from regard.errors import KindError, ShapeError
+from regard.shapes.checks import check_floating, type_text
 from regard.tracing.transforms import exportable
 
 
@@ -38,13 +38,21 @@ class EarlierWeights(NamedTuple):
         return self._replace(previous=weights[:, -1], total=total + weights.sum(1))
 
     @staticmethod
-    def check(earlier: object) -> None:
-        """Raises KindError unless the argument ``earlier`` of attention is `EarlierWeights` or None."""
+    def check(earlier: object, key: Tensor) -> None:
+        """Raises KindError unless the argument ``earlier`` of attention is `EarlierWeights` or None, and ShapeError
+        unless its weights are those of a memory's keys ``[batch, keys, dim]``."""
         if earlier is not None and not isinstance(earlier, EarlierWeights):
             raise KindError(
                 f"earlier must be an EarlierWeights or None; it is {type_text(earlier)}: write "
                 "earlier=nn.EarlierWeights(previous, total)"
             )
+        for name, part, axes in zip(EarlierWeights._fields, earlier or (), (2, 2, 1), strict=False):
+            if part is None:
+                continue
+            check_floating(f"earlier.{name}", part)
+            if part.shape != key.shape[:axes]:
+                of_memory = f"{'[batch, keys]' if axes == 2 else '[batch]'} of the memory, {list(key.shape[:axes])}"
+                raise ShapeError(f"earlier.{name} must be {of_memory}; it has shape {list(part.shape)}")
 
     def select(self, index: Tensor) -> "EarlierWeights":
         """Returns the batch rows ``index [rows]``, in that order."""

@@ -2,18 +2,19 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import masks
-from regard.errors import ArgumentError, KindError
+from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask
 from regard.names.answered import answered
 from regard.names.missing_names import hinted
 from regard.nn.packing import Packing
 from regard.shapes.checks import type_text
+from regard.summaries import record_summary
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,11 @@ class SequenceCache(ABC):
 
     length: int
 
+    @property
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of the tokens so far by their names, whose first axis is the batch; none before the first one."""
+
     def select(self, index: Tensor) -> Self:
         """Returns the batch rows ``index [rows]``, in that order; a row may occur several times."""
         return self.rows(index)
@@ -134,6 +140,45 @@ class SequenceCache(ABC):
     def rows(self, index: Tensor) -> Self:
         """Computes `select`, which `regard.watch` follows."""
 
+    def __repr__(self) -> str:
+        return record_summary(type(self).__name__, {"length": self.length, **self.tensors}.items())
+
+
+CacheT = TypeVar("CacheT", bound=SequenceCache)
+
+
+def checked_cache(owner: nn.Module, cache: SequenceCache | None, kind: type[CacheT]) -> CacheT | None:
+    """Returns the cache of an attention if it is None or of its kind; raises KindError otherwise."""
+    if cache is not None and not isinstance(cache, kind):
+        raise KindError(
+            f"cache must be what new_cache or the last call of this {type(owner).__name__} returned, "
+            f"a {kind.__name__}; it is {type_text(cache)}"
+        )
+    return cache
+
+
+def check_continued(cached: Tensor, new: Tensor, axis: int) -> None:
+    """Raises an error unless a cached tensor and that of new tokens are alike but for the length of an axis.
+
+    Raises:
+        ShapeError: another number of batch rows, of heads or of features.
+        KindError: another dtype or device.
+    """
+    own, other = cached.shape, new.shape
+    if own[0] != other[0]:
+        raise ShapeError(
+            f"cache must be of as many batch rows as the new tokens, {other[0]}; it has {own[0]} "
+            "(cache.select(index) chooses rows)"
+        )
+    if own[1:axis] != other[1:axis] or own[axis + 1 :] != other[axis + 1 :]:
+        shapes = (["length" if number == axis else size for number, size in enumerate(shape)] for shape in (own, other))
+        raise ShapeError("cache must be one of this layer: it holds {}, and the new tokens are {}".format(*shapes))
+    if cached.dtype != new.dtype or cached.device != new.device:
+        raise KindError(
+            f"cache must be of the dtype and on the device of the new tokens, {new.dtype} on {new.device}; it is "
+            f"{cached.dtype} on {cached.device}: begin with a new cache"
+        )
+
 
 class HeldInputs(SequenceCache):
     """The inputs ``[batch, tokens, dim]`` of a stack so far, which are read again with the next tokens."""
@@ -141,6 +186,10 @@ class HeldInputs(SequenceCache):
     def __init__(self, inputs: Tensor | None = None):
         self.inputs = inputs
         self.length = 0 if inputs is None else inputs.shape[1]
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        return {} if self.inputs is None else {"inputs": self.inputs}
 
     def rows(self, index: Tensor) -> Self:
         return self if self.inputs is None else type(self)(self.inputs[index])
@@ -226,10 +275,15 @@ class KeyValueCache(SequenceCache):
         Args:
             key: ``[batch, kv_heads, new, head_dim]``.
             value: ``[batch, kv_heads, new, head_dim]``.
+
+        Raises:
+            ShapeError, KindError: they have another batch, other heads or features, or another dtype or device.
         """
         buffer = self._buffer
         if buffer is None:
             return KeyValueCache(key, value)
+        check_continued(buffer.key, key, 2)
+        check_continued(buffer.value, value, 2)
         if _need_gradient(key, value, buffer.key, buffer.value):
             return KeyValueCache(torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2))
         total = self.length + key.shape[2]
@@ -240,6 +294,10 @@ class KeyValueCache(SequenceCache):
         extended = KeyValueCache()
         extended._buffer, extended.length = buffer, total
         return extended
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        return {"key": self.key, "value": self.value} if self.length else {}
 
     def rows(self, index: Tensor) -> Self:
         return self if self._buffer is None else type(self)(self.key[index], self.value[index])

@@ -6,7 +6,7 @@ rows cannot be chosen (`packings`). Everything else is written once for both for
 
 import copy
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar, cast, get_args
+from typing import Any, Literal, NamedTuple, ParamSpec, TypedDict, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
 from regard.names.foreign_names import written_in_layers
 from regard.nn.attention_names import AttentionName
-from regard.nn.key_values import KeyValueCache, SequenceCache
+from regard.nn.key_values import KeyValueCache, SequenceCache, checked_cache
 from regard.nn.layer_inputs import as_torch_masks, in_layout
 from regard.nn.multihead import FORWARD, MultiheadAttention
 from regard.nn.multihead import is_plain as is_plain_attention
@@ -277,7 +277,7 @@ class TransformerLayer(Module):
                 attended = attention(packing.pad(rows), mask=packing.visible(mask), bias=bias, cache=cache)
             return AttendedRows(packing.pack(attended.output), attended.cache)
         if packing.is_joined or cache is not None:
-            past = cast(KeyValueCache | None, cache)
+            past = checked_cache(attention, cache, KeyValueCache)
             return AttendedRows(*attention.attend_to_rows(rows, packing, mask, bias, past))
         return AttendedRows(self._call(attention, rows, rows, packing, mask, bias)[0], None)
 

@@ -209,9 +209,8 @@ class MonotonicAttention(Module):
             ShapeError, KindError: bad input; the message names the argument.
         """
         refuse_parts(type(self).__name__)
-        EarlierWeights.check(earlier)
+        self._check(query, memory, earlier)
         stops = None if earlier is None else earlier.previous
-        self._check(query, memory, stops)
         if (
             not self.training
             and query.dim() == 2
@@ -250,7 +249,7 @@ class MonotonicAttention(Module):
         """Returns what the query after this one sees, where this one stopped; see `Attention.following`."""
         return EarlierWeights(attended.stops)
 
-    def _check(self, query: Tensor, memory: MonotonicMemory, stops: Tensor | None) -> None:
+    def _check(self, query: Tensor, memory: MonotonicMemory, earlier: EarlierWeights | None) -> None:
         """Raises an error unless `forward` takes these arguments; `Attention` checks the features of queries."""
         if not isinstance(memory, MonotonicMemory) or (memory.chunk is None) != (self.chunk is None):
             raise KindError(
@@ -258,19 +257,14 @@ class MonotonicAttention(Module):
                 f"{type_text(memory) if not isinstance(memory, MonotonicMemory) else 'of another width'}: "
                 "write attention(query, attention.remember(annotations))"
             )
-        batch, keys = memory.key.shape[:2]
+        batch = memory.key.shape[0]
         check_floating("query", query)
         if query.dim() not in (2, 3) or query.shape[0] != batch:
             raise ShapeError(
                 f"query must be [batch, query_dim] or [batch, queries, query_dim] with memory's batch, {batch}; "
                 f"it has shape {list(query.shape)}"
             )
-        if stops is not None:
-            check_floating("earlier.previous", stops)
-            if list(stops.shape) != [batch, keys]:
-                raise ShapeError(
-                    f"earlier.previous must be [batch, keys] = {[batch, keys]}; it has shape {list(stops.shape)}"
-                )
+        EarlierWeights.check(earlier, memory.key)
 
     def _decode(self, query: Tensor, memory: MonotonicMemory, stops: Tensor | None) -> Stopped:
         """Decodes one step, hard, in time linear in the keys that it passes."""

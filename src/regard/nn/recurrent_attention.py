@@ -1,7 +1,7 @@
 """The base of self-attention in linear time: a recurrence over tokens, whose state is the cache."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from regard.linear import chunked, divided, recurrent, with_ones
 from regard.masks import Band, Documents, Mask, causal
 from regard.masks.content import Lengths
 from regard.masks.mask import joined_masks
-from regard.nn.key_values import SequenceCache
+from regard.nn.key_values import SequenceCache, check_continued
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.nn.padding import Padding, padding_of
 from regard.nn.sequence_attention import SequenceAttention, SequenceOutput
@@ -34,7 +34,7 @@ LARGEST_LOG_RATE = 88.0
 """A logarithm whose exponential is finite in float32: an infinite rate would be NaN times 0."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearState(SequenceCache):
     """The cache of a layer in linear time: one matrix a head, however many tokens it sums.
 
@@ -57,9 +57,13 @@ class LinearState(SequenceCache):
     length: int = 0
     recent: Tensor | None = None
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        parts = {"state": self.state, "recent": self.recent}
+        return {name: part for name, part in parts.items() if part is not None}
+
     def rows(self, index: Tensor) -> "LinearState":
-        state, recent = (part if part is None else part[index] for part in (self.state, self.recent))
-        return LinearState(state, self.length, recent)
+        return replace(self, **{name: part[index] for name, part in self.tensors.items()})
 
 
 class RecurrenceInputs(NamedTuple):
@@ -206,6 +210,8 @@ class RecurrentAttention(SequenceAttention, ABC):
         if self.conv is not None and past is None:
             projected = self._convolved(projected, self.conv, visible, padding)
         elif self.conv is not None and past is not None:
+            if past.recent is not None:
+                check_continued(past.recent, projected, 1)
             recent = self.conv.continued(projected, past.recent)
             projected = self.conv(projected, past.recent)
         inputs = self.tokens(x, projected, 0 if past is None else past.length)
@@ -228,6 +234,11 @@ class RecurrentAttention(SequenceAttention, ABC):
         if need_weights:
             raise ArgumentError(
                 "weights of tokens in the cache are gone: it is their sum; leave out cache or need_weights"
+            )
+        if past.length and (past.recent is None) != (self.conv is None):
+            reads, holds = ("has no" if self.conv is None else "has a"), ("no" if past.recent is None else "its")
+            raise ArgumentError(
+                f"cache must be one of this layer, which {reads} convolution; it holds {holds} recent tokens"
             )
         if mask is not None and not _is_causal(mask, x, past.length):
             raise ArgumentError(f"mask must be 'causal' with a cache, which is a sum of all tokens; it is {mask!r}")
@@ -293,6 +304,9 @@ class RecurrentAttention(SequenceAttention, ABC):
         query, key = upcast(prepared.query) * prepared.scale, upcast(prepared.key)
         is_ratio = self.normalizer == "ratio"
         value = with_ones(upcast(inputs.value)) if is_ratio else upcast(inputs.value)
+        if state is not None:
+            check_continued(state, key.mT, 3)
+            check_continued(state.mT, value.mT, 3)
         tokens, length = (query, key, value, inputs.log_decay, inputs.beta, state), query.shape[2]
         output, state = recurrent(*tokens) if length == 1 else chunked(*tokens)
         if length > 1 and can_read(output) and not is_finite(output):

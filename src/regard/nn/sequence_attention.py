@@ -4,7 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +16,11 @@ from regard.masks import Mask, as_mask
 from regard.names.foreign_names import written_here
 from regard.nn.attention_names import CLASSES, USUAL_VALUES, AttentionName, check_direction, check_options
 from regard.nn.checkpoint_names import rename_parameters
-from regard.nn.key_values import KeyValueCache, SequenceCache
+from regard.nn.key_values import CacheT, KeyValueCache, SequenceCache, checked_cache
 from regard.nn.layer_inputs import Biasing, Masking
 from regard.normalizers import Normalizer, Normalizing, own_normalizer
 from regard.shapes.checks import check_factory, check_floating, check_sizes, flag, known_name, size, type_text
 from regard.tracing.module_calls import Module
-
-CacheT = TypeVar("CacheT", bound=SequenceCache)
 
 
 class SequenceOutput(NamedTuple):
@@ -191,12 +189,7 @@ class SequenceAttention(Module, ABC):
         """Returns the cache if it is None or of this kind; raises KindError otherwise."""
         if cache is not None:
             refuse_parts("a cache of the tokens so far")
-        if cache is not None and not isinstance(cache, kind):
-            raise KindError(
-                f"cache must be what new_cache or the last call of this {type(self).__name__} returned, "
-                f"a {kind.__name__}; it is {type_text(cache)}"
-            )
-        return cache
+        return checked_cache(self, cache, kind)
 
     def extra_repr(self) -> str:
         return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}"

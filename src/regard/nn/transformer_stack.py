@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
-from regard.nn.key_values import EncoderOutput, HeldInputs, KeyValues, SequenceCache
+from regard.nn.key_values import EncoderOutput, HeldInputs, KeyValues, SequenceCache, check_continued
 from regard.nn.layer_config import LayerConfig
 from regard.nn.layer_inputs import in_layout
 from regard.nn.layer_parts import TransformerLayer, is_untouched
@@ -106,6 +106,7 @@ class TransformerStack(Module):
         ArgumentError if the caches hold keys and values."""
         first = caches[0] if caches else HeldInputs()
         if isinstance(first, HeldInputs) and first.inputs is not None:
+            check_continued(first.inputs, input, 1)
             input = torch.cat([first.inputs, input], dim=1)
         elif first.length:
             raise ArgumentError(

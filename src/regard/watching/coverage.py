@@ -122,9 +122,7 @@ class Coverage:
         if not self._seen:
             if not self.ran:
                 raise UnseenError(f"no module of {kind} was called in this context, in the thread that opened it")
-            names = without_ancestors(sorted(looks)) or (
-                [kind] if "" in self.ran else without_ancestors(sorted(self.ran))
-            )
+            names = [kind] if "" in self.ran and not looks else without_ancestors(sorted(looks or self.ran))
             raise UnseenError(
                 f"no attention call of {kind} was seen: {_listed(names, modules)} ran, but computes attention in a way "
                 "that regard.watch does not see (it sees scaled_dot_product_attention, torch.nn's modules, "
