@@ -65,12 +65,9 @@ def _evaluate(task: "Task", run: str, data: str, machine: Machine, options: dict
 def evaluate_run(
     task: "Task", folder: "RunFolder", data: Any, name: str, options: dict[str, Any], device: str = "cpu"
 ) -> None:
-    """Evaluates a run on data in any form that its training accepts, writes the results into its folder and prints
-    them.
-
-    ``regard train`` calls it too, if there are test data. ``name`` is that of the results, and ``options`` are those
-    that the user typed, by the fields of the task's ``evaluation_config``.
-    """
+    """Evaluates a run on data in any form that its training accepts, with the ``evaluation_config`` fields that the
+    user typed, writes the results into its folder, by ``name``, and prints them; ``regard train`` calls it too, if
+    there are test data."""
     from regard.training.model_card import write_card
 
     with options_named({"device": "--device", **options_of(task.evaluation_config)}):

@@ -93,12 +93,8 @@ def random_caches(inputs: Sequence[ProgramInput], sizes: AxisSizes) -> list[Tens
 
 @dataclass
 class DecoderForm:
-    """The conversion of a decoder's state to tensors, which each step changes or which stay as the encoder made them,
-    and back.
-
-    ``tensors`` converts a state and the lengths of the sources to tensors, those of ``changing`` first; ``state`` the
-    reverse.
-    """
+    """The conversion of a decoder's state, with the lengths of the sources, to ``tensors``, first those that each step
+    changes, then those that stay as the encoder made them, and back to a ``state``."""
 
     changing: list[ProgramInput]
     constant: list[ProgramInput]

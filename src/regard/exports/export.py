@@ -28,9 +28,8 @@ INDEX = "export.json"
 class Exportable:
     """The parts of a trained run that an export needs; the model is on the CPU and in evaluation mode.
 
-    ``files`` are the contents of files of the run, such as a tokenizer, and the files; ``preparation`` says as plain
-    values how inputs are made; ``front_end`` computes the features of sounds that the model reads, None: none, or from
-    files.
+    ``files`` are the contents of files, such as a tokenizer, and the files; ``preparation`` says as plain values how
+    inputs are made; ``front_end`` computes the features of sounds that the model reads, if it does.
     """
 
     name: str
@@ -82,21 +81,13 @@ def export(
     int8: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> Exported:
-    """Writes a trained model for other programs, and compares what they compute with the model.
+    """Writes a trained model for other programs, into a new folder or over an export, and compares them with the model.
 
-    Args:
-        run: the trained run.
-        to: ``torch`` (``torch.export`` programs), ``onnx``, or ``hf`` (a folder of Hugging Face transformers).
-        folder: a new folder.
-        overwrite: whether an export in this folder may be replaced.
-        int8: whether the weights of ONNX models become numbers of 8 bits.
-        report: gets a line when a step begins.
-
-    Raises:
-        ArgumentError: the model cannot be exported; the message says why.
-        RunError: the folder is not empty, or the exported model gives other numbers.
-        MissingPartError: a package of the extra ``export`` is not installed.
-        WriteError: a file cannot be written; nothing is left in its place.
+    ``to`` is ``torch`` (``torch.export`` programs), ``onnx``, whose weights ``int8`` makes numbers of 8 bits, or ``hf``
+    (a folder of Hugging Face transformers); ``report`` gets a line when a step begins. Raises ArgumentError if the
+    model cannot be exported; RunError if the folder is not empty, or the exported model gives other numbers;
+    MissingPartError if a package of the extra ``export`` is not installed; and WriteError if a file cannot be written:
+    nothing is left in its place.
     """
     to = cast(Format, to.lower()) if isinstance(to, str) else to
     if to not in FORMATS:

@@ -11,17 +11,8 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 class UnexportableError(ArgumentError):
-    """A model has no export of a format.
-
-    Args:
-        reason: why.
-        options: the options of a training whose model may have one: option → value, None for an option to leave out;
-            {}: there are no such options.
-        instead: another way.
-
-    Attributes:
-        options: the options.
-    """
+    """A model has no export of a format, but one of a training with other ``options`` may: option → value, None for an
+    option to leave out, {}: there are none; ``instead`` names another way."""
 
     def __init__(self, reason: str, options: Mapping[str, Any], instead: str = ""):
         self.options = dict(options)

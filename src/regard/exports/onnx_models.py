@@ -101,7 +101,8 @@ def quantize(program: Program, path: Path) -> Quantized:
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    before, inputs = path.stat().st_size, _many_inputs(program)
+    # Eight batches of four, each of another length where the program has no largest one.
+    before, inputs = path.stat().st_size, [program.other_example(more, batch=4) for more in range(8)]
     session = _session(path)
     exact = [_run(session, program, one) for one in inputs]
     weights, separate = _weights(onnx.load(path)), _with_separate_weights(path)
@@ -148,11 +149,6 @@ def _with_separate_weights(path: Path) -> Any:
             copy.CopyFrom(weights[node.input[1]])
             copy.name = node.input[1] = f"{copy.name}_of_{number}"
     return model
-
-
-def _many_inputs(program: Program) -> list[tuple[Tensor, ...]]:
-    """Returns the inputs of eight batches of four, each of another length where the program has no largest one."""
-    return [program.other_example(more, batch=4) for more in range(8)]
 
 
 def _choice(output: Tensor) -> Tensor:

@@ -49,8 +49,8 @@ def programs_of(model: nn.Module, front_end: LogMel | None = None) -> list[Progr
     its features of sounds, if there is a front end. Raises ArgumentError if the model is of a class that has none."""
     makers: Any = (
         (TextClassifier, _text_classifier),
-        (ImageClassifier, _image_classifier),
-        (SoundClassifier, _sound_classifier),
+        (ImageClassifier, lambda model: [_classifier(model, "the label of an image", *_images(*model.encoder.size))]),
+        (SoundClassifier, lambda model: [_classifier(model, "the label of a sound", *_sound(model))]),
         (Segmenter, _segmenter),
         (LanguageModel, _language_model),
         (TextPredictor, _text_predictor),
@@ -84,16 +84,6 @@ def _text_classifier(model: TextClassifier) -> list[Program]:
         return random_tokens(vocabulary, sizes["batch"], sizes["length"]), row_lengths(sizes, "length")
 
     return [_classifier(model, "the label of a text", inputs, example, {"batch": 3, "length": 7})]
-
-
-def _sound_classifier(model: SoundClassifier) -> list[Program]:
-    inputs, example, sizes = _sound(model)
-    return [_classifier(model, "the label of a sound", inputs, example, sizes)]
-
-
-def _image_classifier(model: ImageClassifier) -> list[Program]:
-    inputs, example, sizes = _images(*model.encoder.size)
-    return [_classifier(model, "the label of an image", inputs, example, sizes)]
 
 
 def _classifier(
@@ -175,9 +165,6 @@ def _language_model(model: LanguageModel) -> list[Program]:
         log_probabilities, caches = model.step(tokens, caches_of(past))
         return log_probabilities, *cache_tensors(caches)
 
-    def first_tokens(sizes: AxisSizes) -> tuple[Tensor, ...]:
-        return (random_tokens(vocabulary, sizes["batch"], sizes["length"]),)
-
     def example(sizes: AxisSizes) -> tuple[Tensor, ...]:
         return random_tokens(vocabulary, sizes["batch"], 1), *random_caches(past, sizes)
 
@@ -192,7 +179,8 @@ def _language_model(model: LanguageModel) -> list[Program]:
     return [
         Program(
             "model", "the token after each token of a text", _Forward(model, lambda tokens: (model(tokens),)),
-            (tokens,), {"logits": "[batch, length, vocabulary], of the token after each one"}, first_tokens,
+            (tokens,), {"logits": "[batch, length, vocabulary], of the token after each one"},
+            lambda sizes: (random_tokens(vocabulary, sizes["batch"], sizes["length"]),),
             {"batch": 8, "length": length}, {} if limit is None else {"length": limit},
         ),
         Program(

@@ -134,15 +134,9 @@ class BahdanauDecoder(RecurrentDecoder):
 
 
 def window_around(weights: Tensor, half_width: int) -> Tensor:
-    """Returns which annotations a step may attend to: those near the median of the weights of the step before.
-
-    .. math::
-
-        p = min(j : Σ_{k ≤ j} α_k ≥ ½ Σ_k α_k),    p − w ≤ j ≤ p + w
-
-    Chorowski et al. 2015, section 2.3, windowing: α are the ``weights [batch, annotations]`` of the step before, w is
-    ``half_width``. In the result, bool ``[batch, annotations]``, True means "may be attended to".
-    """
+    """Returns which annotations a step may attend to, bool ``[batch, annotations]``: those near the median of the
+    weights α of the step before, ``p − w ≤ j ≤ p + w`` with ``p = min(j : Σ_{k ≤ j} α_k ≥ ½ Σ_k α_k)`` and w =
+    ``half_width`` (Chorowski et al. 2015, section 2.3, windowing)."""
     if half_width < 0:
         raise ArgumentError(f"half_width must be at least 0; it is {half_width}")
     total = weights.to(exact_dtype(weights.device)).cumsum(-1)

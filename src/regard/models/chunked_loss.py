@@ -23,8 +23,8 @@ LINEAR_FORWARD = nn.Linear.forward
 
 
 class VocabularyLoss(NamedTuple):
-    """The sum of the smoothed losses of tokens, in nats, differentiable, and −log p(target) of each, ``[rows]``,
-    without smoothing or gradient, 0 for ignored rows."""
+    """The sum of the smoothed losses of tokens, in nats, differentiable, and −log p(target) of each, without smoothing
+    or gradient, 0 for ignored ones."""
 
     total: Tensor
     nll: Tensor

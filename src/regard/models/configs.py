@@ -350,16 +350,13 @@ class LanguageModelConfig(TransformerOptions):
     layers: int = option(6, within=LAYERS)
     """Layers of the Transformer."""
     heads: int = option(6, within=HEADS)
-    """Query heads; a divisor of ``hidden``."""
     position: Position = varies(
         "rotary",
         linear="sinusoidal",
         compressed="none",
         **dict.fromkeys(("retention", "gated_linear", "delta", "gated_delta", "kimi_delta", "mamba2"), "none"),
     )
-    """Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw); or none."""
     activation: Literal["relu", "gelu", "silu"] = "gelu"
-    """Activation of the feedforward networks: relu, gelu or silu."""
     score: Literal["additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot"] = "scaled_dot"
     """Score of the attention: additive (= concat), cosine, distance, dot, general, mlp or scaled_dot."""
     normalizer: Normalizer = "softmax"
@@ -426,7 +423,6 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     longest_sentence: int = option(50, within=Range(1, COUNT.high), architecture="hierarchical")
     """Tokens of the longest sentence; a longer one is read as several."""
     heads: int = option(4, within=HEADS, architecture="transformer")
-    """Query heads; a divisor of ``hidden``."""
     pooling: Literal["attention", "mean", "max", "cls"] = "attention"  # pyright: ignore[reportIncompatibleVariableOverride]
     """Pooling of the annotations to one vector: attention (with a learned query), mean, max or cls (transformer: a
     layer with tanh on the output of a class token)."""

@@ -5,14 +5,12 @@ a source has the id ``vocabulary``, the next one ``vocabulary + 1``. With the vo
 vocabulary (See et al. 2017, section 2.2).
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError
-from regard.models.chunked_loss import CHUNK_ELEMENTS, CountedRows
+from regard.models.chunked_loss import CHUNK_ELEMENTS, CountedRows, VocabularyLoss
 from regard.nn.recomputation import recomputed
 from regard.tracing.module_calls import Module
 
@@ -48,14 +46,6 @@ class CopyGate(Module):
         """Computes logits ``[...]``, at least float32, from inputs ``[..., input_dim]`` with equal leading axes."""
         logit = self.linear(torch.cat(inputs, dim=-1)).squeeze(-1)
         return logit if logit.dtype == torch.float64 else logit.float()
-
-
-class CopyLoss(NamedTuple):
-    """The sum of the smoothed losses of tokens, in nats, differentiable, and −log P(target) of each,
-    ``[batch, steps]``, without smoothing or gradient, 0 if ignored."""
-
-    total: Tensor
-    nll: Tensor
 
 
 def copy_log_probabilities(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, size: int) -> Tensor:
@@ -108,7 +98,7 @@ def copy_loss(
     label_smoothing: float = 0.0,
     ignore: int = -1,
     chunk_elements: int = CHUNK_ELEMENTS,
-) -> CopyLoss:
+) -> VocabularyLoss:
     """Computes the summed −log P(target) of `copy_log_probabilities`, without its matrix over the extended vocabulary.
 
     .. math::
@@ -166,7 +156,7 @@ def copy_loss(
     total = nll.sum()
     if label_smoothing:
         total = (1 - label_smoothing) * total - label_smoothing * mean.sum()
-    return CopyLoss(total, rows.spread(nll.detach()).view(target.shape))
+    return VocabularyLoss(total, rows.spread(nll.detach()).view(target.shape))
 
 
 def copy_share(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, target: Tensor) -> Tensor:

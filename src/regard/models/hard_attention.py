@@ -69,11 +69,8 @@ class HardChoice(Module):
 
 
 class ReinforceBaseline(Module):
-    """The baseline of REINFORCE: a moving average of the log-probability of a token.
-
-    ``b ← decay · b + (1 − decay) · mean log p(y)``. Xu et al. average over sentences (their decay is 0.9).
-    Here the average is over tokens, so that the baseline fits sentences of any length and the rest of a sentence.
-    """
+    """The baseline of REINFORCE, ``b ← decay · b + (1 − decay) · mean log p(y)``. Xu et al. average over sentences
+    (their decay is 0.9); an average over tokens fits sentences of any length and the rest of a sentence."""
 
     value: Tensor
 

@@ -23,18 +23,8 @@ class HierarchicalEncoder(Module):
         h_i = GRU(s_1 … s_n)_i,    v = Σ_i α_i h_i
 
     Yang et al. 2016, "Hierarchical Attention Networks for Document Classification", equations 1 to 10: α are the
-    weights of an `AttentionPooling` each. A sentence ends with a token of ``ends`` that no other one follows, and after
-    ``longest`` tokens at the latest.
-
-    Args:
-        embedding: tokens → ``[..., embedding_dim]``.
-        hidden_dim: features of an annotation of a word, of a sentence and of the text; even.
-        ends: tokens that end a sentence.
-        layers: layers of each GRU.
-        score: the score of both poolings.
-        normalizer: the normalizer of both.
-        dropout: rate on embeddings, between layers and on annotations of words.
-        longest: tokens of the longest sentence.
+    weights of an `AttentionPooling` each; h has ``hidden_dim`` features, an even number. A sentence ends with a token
+    of ``ends`` that no other one follows, and after ``longest`` tokens at the latest.
 
     Example:
         >>> import torch
@@ -92,17 +82,9 @@ class HierarchicalEncoder(Module):
         return number.masked_fill(~present, -1), within
 
     def forward(self, tokens: Tensor, lengths: Tensor, *, need_weights: bool = False) -> Pooled:
-        """Computes the vector of each text.
-
-        Args:
-            tokens: ``int64 [batch, length]``; padding has no effect.
-            lengths: ``int64 [batch]``; a text of no token gives 0.
-            need_weights: whether to give the weights.
-
-        Returns:
-            The vectors ``[batch, hidden_dim]``, and the weight of each token in its text, ``[batch, 1, length]``: that
-            in its sentence times that of the sentence.
-        """
+        """Computes the vector of each text ``[batch, length]``, ``[batch, hidden_dim]``, 0 for a text of no token, and
+        the weight of each token in its text, ``[batch, 1, length]``: that in its sentence times that of the sentence.
+        Padding has no effect."""
         batch, length = tokens.shape
         if not batch or not length:
             empty = self.words.embedding.weight.new_zeros(batch, 1, length)

@@ -151,10 +151,8 @@ class PredictedPosition(Module):
 
 
 def monotonic_center(position: int, steps: int, lengths: Tensor) -> Tensor:
-    """Returns the centers of local-m, ``p_t = min(t, length − 1)`` (Luong et al. 2015, §3.2, where it is t).
-
-    The first of the steps has t = ``position``, from 0; the result is ``[batch, steps]``.
-    """
+    """Returns the centers of local-m, ``p_t = min(t, length − 1)``, ``[batch, steps]``, of steps from t = ``position``
+    on, which is counted from 0 (Luong et al. 2015, §3.2, where p is t)."""
     times = position + torch.arange(steps, device=lengths.device)
     return torch.minimum(times, (lengths[:, None] - 1).clamp(min=0))
 

@@ -61,11 +61,10 @@ def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[
 
 
 def _marked_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Computes `recurrent_layer` by PyTorch's operations on padded rows.
+    """Computes `recurrent_layer` by PyTorch's operations on padded rows; the other direction reads each row reversed.
 
     One more feature of the input marks padding. It closes the input gate and opens the forget gate (of a GRU: the
-    update gate), so that the state stays as it was after the row's last step. The other direction reads each row
-    reversed.
+    update gate), so that the state stays as it was after the row's last step.
     """
     time = torch.arange(padded.shape[1], device=padded.device)
     padding = time >= lengths[:, None]

@@ -83,12 +83,9 @@ class Recurrence(Module):
         return 2 if self.cell == "lstm" else 1
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Runs all layers over a sequence ``[batch, steps, input_dim]``, from a state of tensors
-        ``[layers, batch, hidden_dim]``.
-
-        Returns the top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step. Raises
-        ShapeError if a tensor of the state has another size.
-        """
+        """Runs all layers over a sequence ``[batch, steps, input_dim]``, and returns the top layer's hidden states
+        ``[batch, steps, hidden_dim]``, and the state, tensors ``[layers, batch, hidden_dim]``, after the last step.
+        Raises ShapeError if a tensor of the state has another size."""
         refuse_parts("a recurrent layer")
         size = self.layers, inputs.shape[0], self.hidden_dim
         for tensor in state:
@@ -112,10 +109,8 @@ class Recurrence(Module):
 
 
 def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
-    """Runs an LSTM or GRU, as in `run_padded` and with ``batch_first``, over padded rows of different lengths.
-
-    Padding has no influence. A row without a step has outputs and states of 0.
-    """
+    """Runs an LSTM or GRU, as in `run_padded` and with ``batch_first``, over padded rows of different lengths; a row
+    without a step has outputs and states of 0."""
     refuse_parts("a recurrent layer")
     if _must_leave_autocast(padded):
         with torch.autocast("cpu", enabled=False):

@@ -23,14 +23,10 @@ READOUTS = ("tanh", "maxout")
 class DecoderState:
     """The state of a recurrent decoder for a batch of rows.
 
-    Attributes:
-        recurrent: the state of the recurrent layers, each tensor ``[layers, batch, hidden_dim]``.
-        memory: the prepared annotations; None for a decoder without attention.
-        lengths: ``int64 [batch]``, number of annotations of each row.
-        position: number of tokens decoded so far, the same for all rows.
-        fed: ``[batch, embedding_dim]``: the last attentional vector, for input feeding; None otherwise.
-        earlier: the weights of the steps so far, or the stops of a monotonic attention, for a decoder whose attention
-            depends on them; None otherwise, and before the first step.
+    ``recurrent`` tensors are ``[layers, batch, hidden_dim]``; ``memory`` are the prepared annotations, None without
+    attention; ``position`` counts the tokens decoded so far, the same for all rows; ``fed`` is the last attentional
+    vector ``[batch, embedding_dim]``, for input feeding; ``earlier`` are the weights of the steps so far, or the stops
+    of a monotonic attention, for a decoder whose attention depends on them.
     """
 
     recurrent: State

@@ -220,10 +220,8 @@ class TextPredictor(Module, ABC):
         return output_loss(predicted.readout, predicted.output, labels, label_smoothing=label_smoothing, ignore=-1)
 
     def _extra_loss(self, predicted: TranslatorOutput, nll: Tensor, is_token: Tensor) -> Tensor | None:
-        """Computes a part of the loss besides the cross-entropy, summed over the target tokens; None: there is none.
-
-        ``nll`` and ``is_token`` are ``[batch, target − 1]``: −log p of each token, and False for padding.
-        """
+        """Computes a part of the loss besides the cross-entropy, summed over the target tokens, from −log p of each,
+        ``[batch, target − 1]``; ``is_token`` is False for padding. None: there is none."""
         return None
 
 

@@ -21,15 +21,9 @@ POSITIONS = ("sinusoidal", "learned", *RELATIVE_POSITIONS)
 class TokenInput(Module):
     """Embeds tokens, times ``√dim``, adds positions, and drops out (Vaswani et al. 2017, sections 3.4, 3.5 and 5.4).
 
-    Without ``scaled`` an embedded token is its row of weights (Radford et al. 2019).
-
-    Args:
-        embedding: tokens → ``[..., dim]``; may be shared.
-        position: one of `POSITIONS`; those that belong to self-attention add nothing here.
-        max_length: ``learned``: tokens of the longest sequence.
-        dropout: rate on the sum.
-        scaled: whether embedded tokens are multiplied by ``√dim``.
-        norm: whether the sum is normalized (Devlin et al. 2019).
+    Without ``scaled`` an embedded token is its row of weights (Radford et al. 2019); with ``norm`` the sum is
+    normalized (Devlin et al. 2019). Positions that belong to self-attention add nothing here; ``learned`` ones need
+    ``max_length``.
     """
 
     def __init__(

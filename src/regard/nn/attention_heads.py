@@ -62,12 +62,9 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         biases: Sequence[Bias | None] = (),
         need_weights: bool = False,
     ) -> Attended:
-        """Attends with heads that are projected and rotated: the part between the projections.
-
-        The heads are ``[batch, num_heads or kv_heads, length, head_dim]``. A key is visible where all ``masks`` allow
-        it; ``biases`` are added to the module's own. Returns the heads' outputs, for `join` and ``out_proj``, and the
-        weights, with a gradient.
-        """
+        """Attends with heads ``[batch, num_heads or kv_heads, length, head_dim]`` that are projected and rotated. A key
+        is visible where all ``masks`` allow it; ``biases`` are added to the module's own. Returns the heads' outputs,
+        for `join` and ``out_proj``, and the weights, with a gradient."""
         keys = key.shape[2]
         key, value = self._append_keys_and_values(key, value)
         own = self.position if isinstance(self.position, Bias) else None
@@ -85,8 +82,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
     ) -> tuple[Tensor, KeyValueCache | None]:
         """Computes self-attention of packed rows ``[tokens, embed_dim]``, and of the earlier tokens in ``cache``.
 
-        ``mask`` says which keys each query may see, besides padding. Returns the output and the cache with the new
-        tokens.
+        ``mask`` applies besides padding. Returns the output and the cache with the new tokens.
         """
         products = self.products(rows, rows, rows)
         if cache is None and bias is None:
@@ -149,8 +145,7 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         """Attends to packed rows as documents of one sequence; returns None where padded heads are the way.
 
         The output is the same, bit for bit, whether the call is watched or recorded, and whether weights are needed:
-        watchers and callers get the weights of padded heads. ``products`` are packed projections, as `products` returns
-        them.
+        watchers and callers get the weights of padded heads. ``products`` are those of `products`.
         """
         bands = joined_masks(mask)
         if not (queries.is_joined and keys.is_joined) or max(queries.shape[1], keys.shape[1]) > PACKED_LENGTH:
@@ -239,11 +234,8 @@ class AttentionHeads(nn.MultiheadAttention, Module):
         return (heads.transpose(1, 2) if batch_first else heads.permute(2, 0, 1, 3)).flatten(-2)
 
     def rotate(self, heads: Tensor, offset: int = 0, length: Tensor | None = None) -> Tensor:
-        """Rotates heads ``[batch, heads, length, head_dim]`` if the module has a `Rotary` position.
-
-        ``offset`` is the position of the first token, and ``length`` the tokens of each sequence without padding; None:
-        all.
-        """
+        """Rotates heads ``[batch, heads, length, head_dim]``, from position ``offset`` on, if the module has a
+        `Rotary`; ``length`` has the tokens of each sequence without padding."""
         if not isinstance(self.position, Rotary):
             return heads
         if length is None or not self.position.waves.scaling.depends_on_length:

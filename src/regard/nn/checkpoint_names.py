@@ -246,11 +246,9 @@ A table may name parameters that a layer does not have, as biases; it fits if it
 
 
 def rename_parameters(layer: nn.Module, state: dict[str, Any], prefix: str) -> str:
-    """Replaces the parameters of another library's layer, in a state dict, by those of ``layer``.
-
-    A state dict that has them already, and one of an unknown layer, stays as it is. Returns what a known layer lacks of
-    those of ``layer``, as a message; "" if nothing.
-    """
+    """Replaces the parameters of another library's layer, in a state dict, by those of ``layer``, and returns what a
+    known layer lacks of them, as a message. A state dict that has them already, and one of an unknown layer, stays as
+    it is."""
     own, problem = layer.state_dict().keys(), ""
     if all(prefix + name in state for name in own):
         return problem

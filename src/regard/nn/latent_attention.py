@@ -25,12 +25,10 @@ from regard.tracing.ownership import own_copy
 
 
 class LatentHeads(NamedTuple):
-    """The queries, keys and values of tokens, ``[batch, num_heads, length, features]``.
-
-    Keys and values have one head if they are ``absorbed``, i.e. the compressed vectors. ``compressed`` is what queries
-    are made from, ``[batch, length, query_rank]``, or the tokens; ``cached_features`` are other features that are
-    cached with each token, ``[batch, 1, keys, features]``.
-    """
+    """The queries, keys and values of tokens, ``[batch, num_heads, length, features]``; if ``absorbed``, keys and
+    values are compressed vectors of one head. ``compressed`` is what queries are made from,
+    ``[batch, length, query_rank]``, or the tokens; ``cached_features`` are cached with each token,
+    ``[batch, 1, keys, features]``."""
 
     query: Tensor
     key: Tensor

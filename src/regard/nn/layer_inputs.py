@@ -42,12 +42,9 @@ class Pairs(NamedTuple):
 
 
 class TorchMask(NamedTuple):
-    """The arguments of one attention under PyTorch's names, whose tensors hide where they are True.
-
-    ``name`` is that of ``mask``, for messages. A mask is over ``[queries, keys]`` or
-    ``[batch * heads, queries, keys]``, padding over ``[batch, keys]``, or ``[keys]`` if unbatched. With a mask
-    ``is_causal`` is only a hint.
-    """
+    """The arguments of one attention under PyTorch's names, whose tensors hide where they are True: a mask
+    ``[queries, keys]`` or ``[batch * heads, queries, keys]``, with which ``is_causal`` is only a hint, its name, for
+    messages, and padding ``[batch, keys]``, or ``[keys]`` if unbatched."""
 
     name: str
     mask: Masking | None
@@ -90,11 +87,8 @@ def read_pairs(
     keys: int,
     is_batched: bool,
 ) -> Pairs:
-    """Combines the masks of one attention in both conventions, and its bias.
-
-    ``input`` is that of the queries, ``[batch, queries, features]``; ``is_batched`` says whether the layer's own has a
-    batch.
-    """
+    """Combines the masks of one attention in both conventions, and its bias, for queries
+    ``[batch, queries, features]``; ``is_batched`` says whether the layer's own input has a batch."""
     name, hidden, padding, is_causal = torch_mask
     own, added = as_mask(mask), bias_for(bias, heads)
     if hidden is None and padding is None and not is_causal:
@@ -145,11 +139,9 @@ class HidingTensors(NamedTuple):
 
 
 def as_torch_masks(mask: Mask | None, bias: Bias | None, heads: int, query: Tensor, keys: Packing) -> HidingTensors:
-    """Converts a mask and a bias, besides padding, to the arguments of `torch.nn.MultiheadAttention`; ``keys`` has the
-    padding.
+    """Converts a mask and a bias, besides the padding of ``keys``, to arguments of `torch.nn.MultiheadAttention`.
 
-    With a bias both masks are of numbers, and −inf hides. A bias must not depend on projected queries, which are
-    unknown.
+    With a bias both masks are of numbers, and −inf hides. A bias must not depend on projected queries, still unknown.
     """
     grid = Grid.whole(query.shape[0], heads, query.shape[1], keys.shape[1], query.device)
     if bias is not None:

@@ -45,14 +45,9 @@ class ProjectedHeads(NamedTuple):
 
 
 class ProjectedAttention(SequenceAttention):
-    """The base of self-attention with one projection ``in_proj`` to queries, keys and values.
-
-    Args:
-        embed_dim, num_heads, dropout, bias, device, dtype: as for `SequenceAttention`.
-        score, normalizer, kv_heads, position, bidirectional, backend: as for `SelfAttention`.
-        maps: how many queries and keys of ``head_dim / maps`` features a head has.
-        branches: how many keys and values a head has, each for a call of its own.
-    """
+    """The base of self-attention with one projection to queries, keys and values; options as `SelfAttention`. A head
+    has ``maps`` queries and keys of ``head_dim / maps`` features, and ``branches`` keys and values, each for one
+    call."""
 
     def __init__(
         self,

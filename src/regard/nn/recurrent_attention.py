@@ -67,8 +67,7 @@ class LinearState(SequenceCache):
 
 
 class RecurrenceInputs(NamedTuple):
-    """The inputs of the recurrence for each token, ``[batch, heads, length, n]``; queries and keys of all heads, or of
-    those that groups of heads share.
+    """The inputs of the recurrence for each token, ``[batch, heads, length, n]``; heads may share queries and keys.
 
     ``log_decay`` is the logarithm of the share of the state that stays, for a key or each of its features, and
     ``beta [batch, heads, length]`` the strength of the delta rule; each may be None.

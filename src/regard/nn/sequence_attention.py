@@ -202,10 +202,8 @@ def self_attention(
     elsewhere: Collection[str] = (),
     **options: Any,
 ) -> SequenceAttention:
-    """Returns the self-attention of a layer: the module itself, or a new one of the class that a name stands for.
-
-    An option of the layer that neither this attention nor another one of the layer (``elsewhere``) has raises an error.
-    """
+    """Returns the self-attention of a layer: the module itself, or a new one of the class that a name stands for;
+    raises an error for an option that neither it nor another attention of the layer (``elsewhere``) has."""
     if isinstance(attention, SequenceAttention):
         for name, own, value in (
             ("d_model", attention.embed_dim, embed_dim),

@@ -16,17 +16,8 @@ class ShortConvolution(nn.Module):
 
     .. math:: y_{tc} = swish\Big(b_c + \sum_{j=0}^{w-1} W_{c, w-1-j} \, x_{t-j, c}\Big)
 
-    Gu and Dao 2023, "Mamba", section 3.4. A document begins with zeros before it, as a sequence does. Half precision is
-    summed in float32.
-
-    Args:
-        channels: features of a token.
-        width: w, tokens that are read.
-        bias: whether there is b.
-        device, dtype: device and dtype of the parameters.
-
-    Raises:
-        ArgumentError, KindError: an argument is invalid; the message names it.
+    Gu and Dao 2023, "Mamba", section 3.4, with w = ``width``. A document begins with zeros before it, as a sequence
+    does. Half precision is summed in float32.
     """
 
     def __init__(
@@ -53,11 +44,8 @@ class ShortConvolution(nn.Module):
         earlier: Float[Tensor, "batch earlier channels"] | None = None,
         documents: Tensor | None = None,
     ) -> Float[Tensor, "batch length channels"]:
-        """Returns the convolved tokens.
-
-        ``earlier`` are as many tokens before them as `continued` returns (None: zeros), and
-        ``documents [batch or 1, length]`` the document of each token, whose tokens follow one another (None: one).
-        """
+        """Returns the convolved tokens; ``earlier`` are as many before them as `continued` returns (None: zeros), and
+        ``documents [batch or 1, length]`` the document of each, whose tokens follow one another (None: one)."""
         rows, taps, length = upcast(self._after(x, earlier)), upcast(self.weight)[:, 0].unbind(-1), x.shape[1]
         total = None if self.bias is None else upcast(self.bias)
         for lag, tap in enumerate(reversed(taps)):

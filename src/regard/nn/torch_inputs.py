@@ -15,11 +15,8 @@ from regard.tracing.transforms import has_host_data, is_finite
 
 
 def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool, weight: Tensor) -> None:
-    """Raises an error unless query, key and value, each with its required features, fit each other and a module's
-    parameters.
-
-    ``weight`` is one of the input projections, whose device and dtype the inputs must have (but under autocast).
-    """
+    """Raises an error unless query, key and value, with their required features, fit each other and ``weight``, one of
+    the input projections, whose device and dtype they must have (but under autocast)."""
     layout = "[batch, length, features]" if batch_first else "[length, batch, features]"
     for name, (tensor, features) in inputs.items():
         check_floating(name, tensor)

@@ -33,12 +33,9 @@ def new_caches(stack: nn.Module) -> list[SequenceCache]:
 
 
 class TransformerStack(Module):
-    """The base of stacks of copies of a layer that end with an optional normalization.
-
-    ``layer_class`` is the class of the layers, ``layer_argument`` the name of ``layer`` in the constructor of a
-    subclass, and ``own_forward`` the method ``forward`` as the class of regard defines it, even if it is replaced
-    later.
-    """
+    """The base of stacks of copies of a layer of ``layer_class``, the argument ``layer_argument`` of the constructor of
+    a subclass, that end with an optional normalization. ``own_forward`` is the ``forward`` that the class of regard
+    defines."""
 
     layer_class: ClassVar[type[TransformerLayer]]
     layer_argument: ClassVar[str]
@@ -85,11 +82,9 @@ class TransformerStack(Module):
             )
 
     def _decodes_anew(self, caches: Sequence[SequenceCache] | None) -> bool:
-        """Whether a step calls the stack with all tokens so far, because it or a part of it is seen or replaced.
-
-        Keys and values are unknown then, and the caches hold the inputs of the stack. Raises an error unless there is
-        one cache for each layer, and the stack has its own ``forward``.
-        """
+        """Whether a step calls the stack with all tokens so far, since it or a part of it is seen or replaced: keys and
+        values are unknown then, and the caches hold the inputs of the stack. Raises an error unless there is one cache
+        for each layer, and the stack has its own ``forward``."""
         forward = type(self).own_forward
         if not runs(self, forward):
             raise ArgumentError(
@@ -130,13 +125,10 @@ def check_memory(memory: object, layers: int) -> None:
     if not isinstance(memory, (list, tuple)) or not all(
         isinstance(each, (KeyValues, EncoderOutput)) for each in memory
     ):
-        raise KindError(f"memory must be what remember returned, not {_kind_of_memory(memory)}: {line}")
+        kind = "the encoder's output itself" if isinstance(memory, Tensor) else type_text(memory)
+        raise KindError(f"memory must be what remember returned, not {kind}: {line}")
     if len(memory) != layers:
         raise ArgumentError(f"memory must have one part for each of {layers} layers; it has {len(memory)}: {line}")
-
-
-def _kind_of_memory(memory: object) -> str:
-    return "the encoder's output itself" if isinstance(memory, Tensor) else type_text(memory)
 
 
 def causal_mask(input: Tensor) -> Mask | None:

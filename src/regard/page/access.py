@@ -37,17 +37,12 @@ HEADERS = {
 
 
 class Access:
-    """An ASGI application in front of another that refuses requests which the page itself never sends.
+    """An ASGI application in front of another, ``app``, that refuses requests which the page itself never sends.
 
     A request passes if its ``Host`` is this server by address or as ``localhost`` (so a name that another site lets
     point to this machine does not), its ``Origin``, where there is one, is the same place, its path begins with the
-    token, its method is GET, HEAD or POST, and its body is JSON of at most `MOST_BYTES`, or for `UPLOAD` bytes of at
-    most `MOST_UPLOADED`. A form of another page can send neither kind of body.
-
-    Args:
-        app: receives the requests that pass, without the token in the path.
-        token: the secret at the beginning of every path.
-        port: the port that the server listens on.
+    token, which ``app`` does not get, its method is GET, HEAD or POST, and its body is JSON of at most `MOST_BYTES`, or
+    for `UPLOAD` bytes of at most `MOST_UPLOADED`. A form of another page can send neither kind of body.
     """
 
     def __init__(self, app: App, token: str, port: int):

@@ -11,10 +11,7 @@ from regard.training.hub import is_hub_address, local_run
 
 def open_model(path: str | Path, device: str = "cpu") -> ServedModel:
     """Returns the model of a folder: a run, ``hf://OWNER/NAME`` of one on the Hugging Face hub, which alone is loaded
-    from a network, or a folder that `save_pretrained` of Hugging Face wrote.
-
-    Raises RunError if there is no such folder, or no model in it.
-    """
+    from a network, or a folder that `save_pretrained` of Hugging Face wrote. Raises RunError if there is no model."""
     folder = local_run(str(path)) if is_hub_address(path) else Path(path)
     try:
         is_run, is_pretrained = ((folder / name).is_file() for name in ("config.yaml", "config.json"))

@@ -71,11 +71,9 @@ def hub_cache() -> Path:
 
 
 def find_offers(runs: Path, cache: Path, device: str = "cpu") -> Offers:
-    """Returns the models on this machine, described by their files; writes nothing, and reads no weights.
-
-    ``runs`` is a folder of run folders, ``cache`` one of the Hugging Face hub's form,
-    ``models--OWNER--NAME/snapshots/REVISION``; neither need exist.
-    """
+    """Returns the models on this machine, described by their files, in a folder of run folders and in a ``cache`` of
+    the Hugging Face hub's form, ``models--OWNER--NAME/snapshots/REVISION``; neither need exist. Writes nothing, and
+    reads no weights."""
     models: list[OfferedModel] = []
     left_out: list[str] = []
     for describe, folders in ((_run, _runs_in(runs, left_out)), (_pretrained, _snapshots_in(cache, left_out))):

@@ -39,10 +39,7 @@ SHOWN_CHOICES = 8
 
 class PretrainedModel(ServedModel):
     """A model that `save_pretrained` wrote, with its tokenizer. Nothing is downloaded, and no code of the folder runs.
-
-    Raises RunError if transformers is not installed, cannot load the model or its tokenizer, or `check_pretrained`
-    refuses the folder.
-    """
+    Raises RunError if transformers cannot load them, or is not installed, or `check_pretrained` refuses the folder."""
 
     kind = "pretrained"
 

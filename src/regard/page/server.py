@@ -47,11 +47,8 @@ def listen(port: int) -> socket.socket:
 
 
 class PageServer:
-    """The server of one page, whose ``address`` has the token that every request needs.
-
-    It closes ``listening``, the result of `listen`, at the end. Raises MissingPartError if a package of it is not
-    installed.
-    """
+    """The server of one page, whose ``address`` has the token that every request needs. It closes ``listening``, the
+    result of `listen`, at the end. Raises MissingPartError if a package of it is not installed."""
 
     def __init__(self, models: Sequence[ServedModel], listening: socket.socket, language: str | None = None):
         require_server()

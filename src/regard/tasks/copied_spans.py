@@ -15,11 +15,9 @@ LEAST_COPIED_SHARE = 0.5
 
 @dataclass(frozen=True)
 class CopiedSpan:
-    """Copied tokens that follow each other in the summary and in the article.
-
-    ``start`` and ``stop`` are characters of the summary, ``tokens`` and ``places`` the positions in the summary and in
-    the article, in tokens, and ``first_word`` and ``last_word`` words of the article, counted from 1.
-    """
+    """Copied tokens that follow each other in the summary and in the article: characters ``start`` to ``stop`` of the
+    summary, the positions of the tokens in the summary and in the article, and the first and last word there, counted
+    from 1."""
 
     text: str
     start: int

@@ -310,7 +310,8 @@ def examples_of_a_batch(*values: int, accelerator: Sequence[int], most: int = 0)
             value, reason = case.per_process, case.counted
         limit, length = (most if case.size.cpu else 4 * most), case.length
         if most and length and value * length > limit:
-            value, reason = max(min(4, value), int(limit / length)), f"inputs of {length:,.0f} {_of_input(case)}"
+            unit = "frames" if case.size.unit == "sounds" else "tokens"
+            value, reason = max(min(4, value), int(limit / length)), f"inputs of {length:,.0f} {unit}"
         return Choice(value, reason)
 
     return bounded
@@ -398,12 +399,9 @@ def learning_rate(case: Case) -> Choice:
 
 
 def tokenizer(*sides: Side, most: float = 0.0) -> Rule:
-    """Returns the rule of a tokenizer: words; for scripts without spaces, sub-words, or characters of texts of at most
-    ``most`` of them on average.
-
-    Characters are the easiest tokens to learn, but make the longest texts. Words are chosen if the user has set an
-    option that applies to words only.
-    """
+    """Returns the rule of a tokenizer: words; for scripts without spaces, sub-words, or characters of texts of a mean
+    length of at most ``most``. Characters are the easiest tokens to learn, but make the longest texts. Words are chosen
+    if the user has set an option that applies to words only."""
 
     def rule(case: Case) -> Choice:
         size = case.size
@@ -482,10 +480,6 @@ def context(case: Case) -> Choice:
     assert choice is not None
     most = max(4, case.tokens // 8)
     return choice if choice.value <= most else Choice(most, case.counted)
-
-
-def _of_input(case: Case) -> str:
-    return "frames" if case.size.unit == "sounds" else "tokens"
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -113,10 +113,6 @@ def _of_lazy_frame(data: Any, name: str) -> Iterator[Mapping[str, Any]]:
     return frame.iter_rows(named=True)
 
 
-def _of_polars(data: Any, name: str) -> Iterator[Mapping[str, Any]]:
-    return data.iter_rows(named=True)
-
-
 def _of_pandas(data: Any, name: str) -> Iterable[Any]:
     """Returns the rows of a DataFrame without its index: as tuples if its columns are numbers."""
     names = list(data.columns)
@@ -138,7 +134,7 @@ def _of_numbered(data: Any, name: str) -> Iterator[Any]:
 _TABLES: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], Any]], ...] = (
     (_has("features", "column_names", "with_format"), _of_data_set),
     (_has("collect", "collect_schema"), _of_lazy_frame),
-    (_has("columns", "iter_rows"), _of_polars),
+    (_has("columns", "iter_rows"), lambda data, name: data.iter_rows(named=True)),  # of polars
     (lambda data: _has("schema")(data) and any(_has(one)(data) for one in _ARROW_ROWS), _of_arrow),
     (_has("columns", "to_dict"), _of_pandas),
     (lambda data: _has("__getitem__", "__len__")(data) and not isinstance(data, Iterable), _of_numbered),

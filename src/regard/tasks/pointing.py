@@ -44,8 +44,7 @@ class AttendedCaption:
 
 
 def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[NamedObject]]) -> Pointing | None:
-    """Computes the pointing accuracy of captions (Zhang et al. 2016, section 4.2, without tolerance); None without a
-    name.
+    """Computes the pointing accuracy of captions (Zhang et al. 2016, section 4.2, no tolerance); None: no name is said.
 
     The names are those of all objects of the data set. The weights of a name are those of its last word, such as
     ``circle`` in ``red circle``. A longer name counts and not a shorter one inside of it.

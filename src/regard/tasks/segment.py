@@ -452,9 +452,7 @@ def _named_numbers(
     rows: list[MaskedImage], names: tuple[str, ...], data: SegmentData
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Returns the names and the numbers of the classes in the training data; without names the numbers are the names.
-
-    Names are in the order of the numbers from 0 on; the number that does not count may have one among them.
-    """
+    These are in the order of the numbers from 0 on; the number that does not count may have one among them."""
     seen = Counter[int]()
     numbers = image_data.masked_images.class_numbers_of(rows, data.ignored, seen)
     if not numbers:

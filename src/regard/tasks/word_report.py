@@ -22,12 +22,9 @@ STRONGEST = (232, 89, 12)
 
 
 class WordReport:
-    """Prints as lines of words with their weights below: a bar, a number, and in a terminal with colours a background.
-
-    A weight is a share of 1; the bars and the colours are in proportion to the largest one of a head. Before the words
-    come the probabilities of labels, if any, and the sentences with their weights. ``weights`` None: words are not
-    shown.
-    """
+    """Prints the probabilities of labels, sentences with their weights, and lines of words with theirs,
+    ``[heads][words]``, below: a bar, a number, and in a terminal with colours a background. A weight is a share of 1;
+    bars and colours are in proportion to the largest one of a head."""
 
     def __init__(
         self,

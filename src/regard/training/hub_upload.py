@@ -26,28 +26,18 @@ def push(
     message: str | None = None,
     checkpoints: bool = False,
 ) -> tuple[str, list[str], str]:
-    """Uploads a run to the hub in one commit, and creates the repository unless it exists.
+    """Uploads a run to the hub repository ``"OWNER/NAME"`` in one commit, and creates the repository unless it exists.
 
-    The upload has the files that a trained run needs, its model card, its metrics, and the numbers of its evaluations.
-    The paths of this machine are removed from the configuration and the manifest. A card that the user has edited in
-    the run folder is uploaded as it is. Otherwise a card is generated, unless somebody has edited the one on the hub.
+    The upload has the files that a trained run needs, its model card, its metrics, and the numbers of its evaluations,
+    and with ``checkpoints`` these, which are larger than the model. The paths of this machine are removed from the
+    configuration and the manifest. A card that the user has edited in the run folder is uploaded as it is. Otherwise a
+    card is generated, unless somebody has edited the one on the hub. With ``private``, a new repository is, and nothing
+    is uploaded to a public one.
 
-    Args:
-        task: the task of the run.
-        repository: ``"OWNER/NAME"``.
-        private: whether a new repository is private. If the repository exists and is public, nothing is uploaded.
-        message: the message of the commit; None: a message that names the run.
-        checkpoints: whether to upload the checkpoints, which are larger than the model.
-
-    Returns:
-        the address of the repository, the names of the files, and a line about a ``README.md`` that somebody has
-        edited; "" if there is none.
-
-    Raises:
-        ArgumentError: the hub permits no such name, or the message is empty.
-        RunError: the run is incomplete or changed, there is no token, the hub refuses, or the repository is public
-            and ``private`` is True.
-        MissingPartError: ``huggingface_hub`` is not installed.
+    Returns the address of the repository, the names of the files, and a line about a ``README.md`` that somebody has
+    edited, or "". Raises ArgumentError if the hub permits no such name, or the message is empty; RunError if the run is
+    incomplete or changed, there is no token, the hub refuses, or the repository is public and should not be; and
+    MissingPartError if ``huggingface_hub`` is not installed.
     """
     address = HubAddress.parse(f"hf://{repository}")
     if address.revision:

@@ -20,11 +20,8 @@ _OUTPUTS = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow.db", "
 
 def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
     """Returns the loggers of a run, by names of ``regard.training.config.LOGGERS``; those that write files write into
-    its folder.
-
-    Raises MissingPartError if the package of a logger is not installed, and RunError if a logger cannot start, because
-    it needs a login, a server or a folder.
-    """
+    its folder. Raises MissingPartError if the package of one is not installed, and RunError if one cannot start,
+    because it needs a login, a server or a folder."""
     run = folder.path.name
     # MLflow writes into a database. Its own variable names a server or another database.
     database = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{folder.path.absolute() / 'mlflow.db'}")

@@ -8,8 +8,7 @@ import torch
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Seeds every global generator (Python, NumPy, PyTorch on all devices) for one training step, counted over the
-    whole run.
+    """Seeds every global generator (Python, NumPy, PyTorch on all devices) for one training step, counted over the run.
 
     The random numbers of a step (dropout, sampling) then depend only on these arguments: a resumed run draws the same
     ones as an uninterrupted run, and a validation between two steps does not change them. Each process has its own.

@@ -213,10 +213,8 @@ class TextAnswer(RankedPrediction):
 def answer_rows(
     predictions: "Sequence[Prediction]", ranked: bool, numbers: Sequence[int] = (), details: bool = False
 ) -> list[dict[str, Any]]:
-    """Returns the answers as plain values, one record each, with `Prediction.details` where asked for.
-
-    With ``ranked`` each answer has its ``rank``, from 1; with ``numbers``, those of the inputs, its ``row``.
-    """
+    """Returns the answers as plain values, one record each; with ``ranked`` each has its ``rank``, from 1; with
+    ``numbers``, those of the inputs, its ``row``; with ``details``, its `Prediction.details`."""
     rows = []
     for prediction, number in itertools.zip_longest(predictions, numbers):
         for rank, one in enumerate(prediction.n_best if ranked else (prediction,), start=1):

@@ -36,11 +36,8 @@ def shown(value: object) -> str:
 
 def build_section(kind: type[T], content: object, where: str) -> T:
     """Returns the dataclass ``kind`` with these fields, as plain values; a missing field has its default. An int is
-    accepted for a float; no other type for another. ``where`` is the file and the section, for messages.
-
-    Raises RunError if a field is unknown, missing, or of a wrong type, and ArgumentError if the dataclass refuses a
-    value.
-    """
+    accepted for a float; no other type for another. Raises RunError if a field is unknown, missing, or of a wrong type,
+    and ArgumentError if the dataclass refuses a value; ``where`` is the file and the section, for messages."""
     fields = checked_fields(kind, content, where)
     for field in option_fields(kind):
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

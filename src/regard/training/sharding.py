@@ -62,11 +62,8 @@ def load_optimizer_state(module: nn.Module, optimizer: Optimizer, state: dict[st
 
 def in_parameter_order(state: dict[str, Any], saved: Iterable[str], module: nn.Module) -> dict[str, Any]:
     """Renumbers an optimizer's state whose module had the same parameters in another order, that of the names
-    ``saved``.
-
-    PyTorch numbers states in the order of the parameters, so those of a module whose parts are registered in another
-    order now would be taken for each other's. A shared parameter has the number of its first name.
-    """
+    ``saved``: PyTorch numbers states in the order of the parameters, so those of a module whose parts are registered in
+    another order now would be taken for each other's. A shared parameter has the number of its first name."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     name_of = {alias: names[parameter] for alias, parameter in module.named_parameters(remove_duplicate=False)}
     saved_names = dict.fromkeys(name_of[one] for one in saved if one in name_of)

@@ -52,11 +52,9 @@ class _MpegFrame(NamedTuple):
 
 
 def mpeg_streams(content: bytes, start: int, where: str) -> tuple[list[bytes], int]:
-    """Returns the streams of frames of one kind, each with an index of its frames, and the position behind them; raises
-    DataError if frames are missing at the end.
-
-    Without an index, libsndfile estimates their number from the sizes of the first ones, and reads no further.
-    """
+    """Returns the streams of frames of one kind, each with an index of its frames, without which libsndfile estimates
+    their number from the first ones and reads no further, and the position behind them. Raises DataError if frames are
+    missing."""
     frame = _mpeg_frame(content, start)
     runs: list[list[_MpegFrame]] = []
     position, parts = start, 0

@@ -179,10 +179,8 @@ def _chunked(content: bytes, start: int, where: str) -> Streams:
 
 
 def _next_header(kind: _Kind, content: bytes, start: int, body: int) -> int:
-    """Returns where another header of the kind of the one at ``start`` begins; the end of the content if there is none.
-
-    A program that cannot go back may write its header again (sox 14.4.2: W64 and CAF).
-    """
+    """Returns where another header of the kind of the one at ``start`` begins, which a program that cannot go back may
+    write (sox 14.4.2: W64 and CAF); the end of the content if there is none."""
     while (body := content.find(kind.magic, body)) >= 0:
         if content[body + 8 : body + 12] == content[start + 8 : start + 12]:
             return body

@@ -58,14 +58,9 @@ class Tokenizer(PieceTokenizer):
     FILE = "a tokenizer of regard"
 
     def __init__(self, kind: str, lowercase: bool, pieces: Sequence[str], merges: Merges = ()):
-        """Makes a tokenizer of known pieces.
-
-        Args:
-            kind: one of `KINDS`.
-            lowercase: whether to turn text into lower case first.
-            pieces: the vocabulary by id, the four special pieces first.
-            merges: for ``"bpe"``, the pairs of pieces to join, the most frequent first.
-        """
+        """Makes a tokenizer of a kind of `KINDS` with known pieces, by id, the four special pieces first, and for
+        ``"bpe"`` the pairs of pieces to join, the most frequent first; ``lowercase``: texts are turned into lower case
+        first."""
         super().__init__(kind, pieces, merges, self._pipeline(kind, lowercase, pieces, merges))
         self.lowercase = lowercase
 

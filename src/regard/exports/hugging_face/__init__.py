@@ -45,19 +45,12 @@ TRANSFORMER_OPTIONS = {"architecture": "transformer"}
 
 
 def save(model: nn.Module, files: Mapping[str, Any], path: Path, fit: Fit = "stretch") -> Folder:
-    """Writes a folder that transformers loads, and compares the loaded model with ours.
+    """Writes an existing folder that transformers loads, and compares the loaded model with ours, on the CPU in
+    evaluation mode.
 
-    Args:
-        model: the model, on the CPU and in evaluation mode.
-        files: the tokenizers and labels of the run, by name.
-        path: the folder, which exists.
-        fit: how images are brought to the size of the model, as in `regard.data.images.reading.fit_image`.
-
-    Raises:
-        UnexportableError: no class of transformers computes this model; the message names the difference and the
-            options of the training to change.
-        MissingPartError: transformers is not installed.
-        RunError: the loaded model gives other numbers.
+    ``files`` are the tokenizers and labels of the run; ``fit`` is as in `regard.data.images.reading.fit_image`. Raises
+    UnexportableError if no class of transformers computes this model: the message names the difference and the options
+    of the training to change; MissingPartError if transformers is not installed; and RunError for other numbers.
     """
     model, check, export = _computed(model)
     check(model)

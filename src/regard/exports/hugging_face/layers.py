@@ -26,12 +26,8 @@ def activation_name(layer: Any) -> str:
 def check_layers(
     layers: Iterable[Any], *, grouped: bool = False, pre: bool = True, more: Sequence[Condition] = ()
 ) -> None:
-    """Raises UnexportableError unless the layers of all stacks compute what those of transformers do, and ``more``
-    holds.
-
-    ``grouped`` says whether the class has fewer key heads than query heads, ``pre`` whether it normalizes before each
-    part.
-    """
+    """Raises UnexportableError unless the layers of all stacks compute what those of transformers do, which have fewer
+    key heads than query heads if ``grouped`` and normalize before each part if ``pre``, and ``more`` holds."""
     layers = list(layers)
     if not all(isinstance(layer.self_attn, MultiheadAttention) for layer in layers):
         raise UnexportableError(

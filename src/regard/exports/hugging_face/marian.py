@@ -171,11 +171,9 @@ def _translator_layer(name: str, layer: Any) -> dict[str, Tensor]:
 
 
 def _with_sines_first(tensors: Mapping[str, Tensor], dim: int) -> dict[str, Tensor]:
-    """Reorders the features of a token: those with a sine first, then those with a cosine.
-
-    Marian and Pegasus have the sines of all positions before the cosines, where regard's alternate. Features that a
-    projection makes, of heads and of hidden layers, stay as they are.
-    """
+    """Reorders the features of a token: those with a sine first, then those with a cosine, as Marian and Pegasus have
+    them, where regard's alternate. Features that a projection makes, of heads and of hidden layers, stay as they
+    are."""
     order = torch.cat((torch.arange(0, dim, 2), torch.arange(1, dim, 2)))
     permuted = {}
     for name, tensor in tensors.items():

@@ -17,11 +17,8 @@ CLASS_PIECE = "<cls>"
 def save_tokenizer(
     tokenizer: Tokenizer | TextTokenizer, path: Path, *, class_token: bool = False, longest: int | None = None
 ) -> None:
-    """Writes a tokenizer that `transformers.AutoTokenizer` loads, and that encodes every text as ours.
-
-    With ``class_token`` each text gets one, whose id is the first after those of the tokenizer. ``longest`` are the
-    tokens of a text after which it is cut where that is asked for.
-    """
+    """Writes a tokenizer that `transformers.AutoTokenizer` loads, and that encodes every text as ours; ``class_token``
+    adds one, with the next id, and ``longest`` are the tokens after which a text is cut where that is asked for."""
     from tokenizers import AddedToken
     from tokenizers import Tokenizer as Backend
     from tokenizers.processors import TemplateProcessing

@@ -159,10 +159,8 @@ class _BeamRecord:
 
     def finish(self, length: int, alive: list[int], step: _Finishing, best_total: Tensor) -> list[int]:
         """Records the hypotheses that end after ``length`` tokens, and returns the indices into ``alive`` of the
-        sentences whose search continues; this alone waits for an accelerator, once a step.
-
-        ``best_total [alive]`` is the log-probability of the best hypothesis that has not ended.
-        """
+        sentences whose search goes on, by ``best_total``, the log-probability of the best hypothesis that has not
+        ended. This alone waits for an accelerator, once a step."""
         ends = step.ends & (step.totals > -torch.inf)
         # The numbers of hypotheses are exact in the dtype of the log-probabilities.
         parts = step.totals, step.origin, ends, best_total[:, None]

@@ -12,10 +12,7 @@ from regard.tracing.transforms import exact_dtype, sent
 
 
 def own_generator(seed: int, *numbers: int, device: torch.device | str = "cpu") -> torch.Generator:
-    """Creates the random number generator of one text from the seed of all texts and the numbers of this one.
-
-    Its draws depend on no other text.
-    """
+    """Creates the random number generator of one text from the seed of all texts and the numbers of this one alone."""
     state = np.random.SeedSequence([seed, *numbers]).generate_state(1, np.uint64)
     return torch.Generator(device).manual_seed(int(state[0]))
 

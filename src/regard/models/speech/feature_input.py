@@ -18,15 +18,9 @@ _LEAST_DEVIATION = 1e-3
 class FeatureInput(Module):
     """Normalized features with their derivatives in time, and masks over time and features while training.
 
-    Args:
-        width: features of a frame.
-        order: derivatives that are added: 0, 1 (deltas) or 2 (accelerations too).
-        normalization: ``utterance`` (mean 0 and variance 1 of each feature over each utterance), ``corpus`` (over the
-            training data, see `fit`) or ``none``.
-        masks: how features are masked while training; None: not at all.
-
-    Attributes:
-        mean, deviation: ``[order + 1, width]``, of the training data; 0 and 1 before `fit`.
+    ``order`` derivatives of the ``width`` features of a frame are added: 0, 1 (deltas) or 2 (accelerations too).
+    ``normalization`` is ``utterance`` (mean 0 and variance 1 of each feature over each utterance), ``corpus`` (over the
+    training data, see `fit`; ``mean`` and ``deviation`` are ``[order + 1, width]``, 0 and 1 before) or ``none``.
     """
 
     mean: Tensor
@@ -90,15 +84,9 @@ def present_frames(lengths: Tensor, frames: int) -> Tensor:
 
 
 def deltas(features: Tensor, lengths: Tensor) -> Tensor:
-    """Computes the slope in time of each feature: of the line with the least squared error over 5 frames.
-
-    .. math::
-
-        d_t = Σ_{n = 1, 2} n (x_{t+n} − x_{t−n}) / (2 Σ n²)
-
-    Furui 1986, eq. 1; the first and the last frame of an utterance are repeated beyond its ends. Both ``features`` and
-    the result are ``[batch, frames, width]``; the latter is 0 after the end of each utterance.
-    """
+    """Computes the slope in time of each feature ``[batch, frames, width]``,
+    ``d_t = Σ_{n = 1, 2} n (x_{t+n} − x_{t−n}) / (2 Σ n²)``, of the least-squares line over 5 frames (Furui 1986, eq.
+    1). The ends of an utterance are repeated beyond it; the slope there is 0."""
     frames = features.shape[1]
     if not frames:
         return features
@@ -127,15 +115,9 @@ def normalized(channels: Tensor, lengths: Tensor) -> Tensor:
 class SpecAugment(Module):
     """Masks blocks of time and blocks of features with 0, the mean of normalized features.
 
-    Park et al. 2019, "SpecAugment", section 2, without time warping. Each utterance has its own masks: of time, from
-    frame t₀, t frames with t uniform from 0 to T, at most ``share`` of the utterance; of features likewise from 0 to F.
-
-    Args:
-        time_masks: masks of time of each utterance.
-        longest: T, frames of the longest mask.
-        feature_masks: masks of features.
-        widest: F, features of the widest mask.
-        share: largest share of an utterance that one mask of time covers (the paper's p).
+    Park et al. 2019, "SpecAugment", section 2, without time warping. Each utterance has its own masks: ``time_masks``
+    of time, from frame t₀, t frames with t uniform from 0 to T, ``longest``, at most ``share`` of the utterance (the
+    paper's p); ``feature_masks`` of features likewise from 0 to F, ``widest``.
     """
 
     def __init__(

@@ -35,10 +35,9 @@ class Paths(NamedTuple):
 class Aligned:
     """The alignment head's probabilities of a text during a search.
 
-    ``sentence [rows]`` is the row of ``log_probabilities`` that a hypothesis belongs to, of the tokens for each
-    annotation, float64 ``[sentences, annotations, vocabulary]``; behind the last annotation there are blanks alone.
-    ``following [rows, vocabulary]`` are log-probabilities that a text begins with this one and the next token; for
-    ``eos``, that it is this one.
+    ``sentence [rows]`` is the row of a hypothesis in ``log_probabilities``, of the tokens for each annotation, float64
+    ``[sentences, annotations, vocabulary]``, with blanks alone behind the last one. ``following [rows, vocabulary]``
+    are log-probabilities that a text begins with this one and the next token; for ``eos``, that it is this one.
     """
 
     sentence: Tensor
@@ -75,21 +74,15 @@ class JointState:
 
 
 class JointDecoder:
-    """A decoder for a search that judges the next token by a model's decoder and by its alignment head.
+    """A decoder for a search that judges the next token by a model's decoder and by its alignment head, of ``weight``
+    λ.
 
-    .. math::
-
-        score(c | h) = (1 − λ) log p_attention(c | h) + λ log (p_CTC(h c …) / p_CTC(h …))
+    .. math:: score(c | h) = (1 − λ) log p_attention(c | h) + λ log (p_CTC(h c …) / p_CTC(h …))
 
     Watanabe et al. 2017, "Hybrid CTC/attention architecture for end-to-end speech recognition", section III and
     algorithm 2. ``p_CTC(h …)`` is the probability of all texts that begin with h (Graves 2008, section 7.5.2); for
-    ``eos`` it is that of h itself. Attention alone may repeat or leave out a part of a sound, since it has no
-    record of the parts that it has read. The alignment head gives such a text a low probability.
-
-    Args:
-        model: has a decoder.
-        head: its alignment head.
-        weight: λ, in [0, 1].
+    ``eos`` it is that of h itself. Attention alone may repeat or leave out a part of a sound, since it has no record of
+    the parts that it has read. The alignment head gives such a text a low probability.
     """
 
     def __init__(self, model: TextPredictor, head: AlignmentHead, weight: float):

@@ -103,15 +103,13 @@ class LabelExperiment(TableExperiment):
         self.class_weights = balanced_weights(self.counts) if balanced else None
 
     def baseline(self) -> Baseline:
-        rule, contents, true = self._rule(), self.true, self.true
+        rule = label_rule(self.input, self.rows, lambda: self.train, self.labels.number, len(self.labels))
+        contents, true = self.true, self.true
         if self.input.plain:
             rows = self.validation_rows
             contents, names = self.input.labelled_contents(rows, lambda: self.validation, len(rows))
             true = list(map(self.labels.number, names))
         return Baseline(rule.name, label_metrics(true, rule.labels(contents), self.labels.names).accuracy)
-
-    def _rule(self) -> LabelRule:
-        return label_rule(self.input, self.rows, lambda: self.train, self.labels.number, len(self.labels))
 
     def loss(self, batch: Any) -> StepLoss:
         logits, labels = self.model(*self.input.arguments(batch, self.training)).logits, batch.target[:, 1]

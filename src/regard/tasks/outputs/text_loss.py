@@ -58,10 +58,8 @@ class TextLoss:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of equal length that predict every token of a text once.
-
-    Window ``k`` reads the tokens from ``starts[k]`` on, and the predictions of its last ``counted[k]`` tokens count.
-    """
+    """Windows of equal length that predict every token of a text once: window ``k`` reads the tokens from ``starts[k]``
+    on, and the predictions of its last ``counted[k]`` tokens count."""
 
     starts: np.ndarray
     counted: np.ndarray
@@ -107,11 +105,8 @@ def text_loss(
     world_size: int = 1,
     lines: SequenceLines = WHOLE_WINDOWS,
 ) -> TextLoss:
-    """Returns the loss on a text whose first token is only read; each process of a distributed run predicts a part.
-
-    ``stride`` are the tokens between the starts of windows, up to the model's context, which 0 means; ``limit`` 0: all
-    tokens.
-    """
+    """Returns the loss on a text whose first token is only read, over ``limit`` tokens (0: all); each process of a
+    distributed run predicts a part. ``stride`` are the tokens between the starts of windows; 0: the model's context."""
     predicted = len(table) - 1 if not limit else min(limit, len(table) - 1)
     context = model.config.context
     windows = Windows.over(predicted, context, stride or context)
