@@ -79,7 +79,7 @@ function textPlace(legend, width) {
   const signs = legend.signs ? signsPlace(legend, width) : ramp;
   const after = places.length ? places.at(-1).x + 18 + textWidth(places.at(-1).text, SMALL) + 20 : signs.x + signs.length + 24;
   const text = legend.text ?? "";
-  if (legend.ramp && text && places.every(({ y }) => y === 12) && after + textWidth(text, SMALL) <= width - 16) return { x: after, y: 18, below: false, lines: [text] };
+  if (legend.ramp && text && !legend.foot && places.every(({ y }) => y === 12) && after + textWidth(text, SMALL) <= width - 16) return { x: after, y: 18, below: false, lines: [text] };
   const y = Math.max(legend.ramp ? 46 : 8, ...places.map((one) => one.y + (one.y === 12 ? 0 : 21)));
   return { x: 16, y: y + 6, below: true, lines: text ? wrapText(text, width - 32, SMALL) : [] };
 }
@@ -96,7 +96,7 @@ export function legendHeight(legend, width) {
 /**
  * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
  * A legend has: ramp ("map", "veil", "signed", "width" of lines, or null), title, scale, largest (see `tickText`), even (the weight of an even share) and mark (its name), unit (of numbers), beyond
- * (whether something larger than the largest is shown in its colour), signs (whether some maps have the colours of signs besides), samples, text, of which `room` lines are shown.
+ * (whether something larger than the largest is shown in its colour), signs (whether some maps have the colours of signs besides), samples, text, of which `room` lines are shown, foot (whether the text stands below all).
  */
 export function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
   const { x: left, y: top, lines } = textPlace(legend, width);

@@ -10,10 +10,10 @@ import { visibleText } from "./text.js";
 export const TOP = 4;
 
 /** Around what is drawn, in pixels. */
-const MARGIN = 12;
+const MARGIN = 16;
 
 /** The room in which a view is drawn for a picture, so that the picture does not depend on the window. */
-const PAPER = { width: 1440, height: 620 };
+const PAPER = { height: 620 };
 
 /** The most height of a picture, in pixels. */
 const HIGHEST = 8000;
@@ -58,22 +58,23 @@ function headingOf(app, width) {
   return { height: height + MARGIN / 2, draw: (pen) => lines.forEach(({ line, y, style }) => pen.text(line, MARGIN, y, { color: style.size === 12 ? app.theme.muted : app.theme.text, ...style })) };
 }
 
-/** The viewer on paper of its own, where the whole view is drawn; one that is zoomed in stays as it is seen. */
+/** The viewer on paper of its own, where the whole view is drawn as in the pictures that Python saves; one that is zoomed in stays as it is seen. */
 function onPaper(app) {
   if (app.state.zoom > 1) return app;
-  const at = (area) => Object.create(app, { area: { value: area }, window: { value: () => ({ x: 0, y: 0, ...area }) } });
-  const size = app.view.size(at(PAPER));
-  return at({ width: Math.max(PAPER.width, Math.min(size.width, HIGHEST)), height: Math.max(PAPER.height, Math.min(Math.ceil(size.height), HIGHEST)) });
+  const at = (area) => Object.create(app, { area: { value: area }, paper: { value: true }, window: { value: () => ({ x: 0, y: 0, ...area }) } });
+  const width = app.view.paperWidth(app);
+  const size = app.view.size(at({ ...PAPER, width }));
+  return at({ width: Math.max(width, Math.min(size.width, HIGHEST)), height: Math.max(PAPER.height, Math.min(Math.ceil(size.height), HIGHEST)) });
 }
 
 /** A picture of what is drawn: below its title and what is said of it, above its legend. */
 function framed(app, { width, height: drawn, draw }) {
   const { theme, view } = app;
   const heading = headingOf(app, width);
-  const legend = (pen) => drawLegend(pen, view.legend(app), width, theme, Infinity);
+  const legend = (pen) => drawLegend(pen, { ...view.legend(app), foot: true }, width, theme, Infinity);
   const bounds = new BoundsPen(theme.background);
   legend(bounds);
-  const below = heading.height + drawn;
+  const below = heading.height + drawn + MARGIN / 2;
   const height = Math.ceil(below + Math.max(0, bounds.box.bottom) + MARGIN);
   return { width, height, paint(pen) {
     pen.rect(0, 0, width, height, { fill: theme.background });

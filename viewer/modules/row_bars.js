@@ -19,7 +19,7 @@ const [BARS_TITLE, BARS_TEXT] = [{ size: 16, bold: true }, { size: 13 }];
 export const barsTop = (row, top, bottom) => clamp(row, top + 12, Math.max(top + 12, bottom - BARS_ROOM.height + 16));
 
 /** Whom a query looks at, as bars: the strongest keys, the others together, and the mark of an even share. */
-export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.width }) {
+export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.width, names: least = 0 }) {
   const { theme } = app;
   const order = byWeight(table, row);
   if (!order.length) return;
@@ -27,7 +27,7 @@ export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.widt
   const first = order.slice(0, NAMED);
   const names = first.map((column) => shortText(table.columnText(column)));
   if (others !== null) names.push(say("others", { count: order.length - NAMED }));
-  const name = Math.min(width * 0.4, Math.max(...names.map((text) => textWidth(text, BARS_TEXT)))) + 10;
+  const name = Math.max(least, Math.min(width * 0.4, Math.max(...names.map((text) => textWidth(text, BARS_TEXT)))) + 10);
   const length = width - name - 52;
   const most = Math.max(Math.abs(table.value(row, order[0])), Math.abs(others ?? 0));
   const colorOf = table.signed ? divergingColor : rampColor;

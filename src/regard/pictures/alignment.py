@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 LINK_COLOR = "#E8590C"
 """Visible on black and on white."""
 
-BARS_GAP, BARS_WIDTH, WIDEST_BESIDE = 0.2, 1.8, 4.6  # inches, as all lengths below
+BARS_GAP, BARS_WIDTH, BOTH_SIDES, WIDEST_BESIDE = 0.2, 1.8, 2.3, 2.0  # inches, as all lengths below
 AXIS_NAME = 0.18
 SMALL_SIDE, LARGEST_CELL, LEAST_NUMBERED_CELL = 3.08, 0.36, 0.22
 LABELLED_CELL = 0.19
+APART = 0.05
 LARGEST_SIDE = 7.0
 LEAST_LETTERS = 5.0  # points
 LONGEST_SIDE = 40.0
@@ -152,8 +153,11 @@ def alignment(
     # A difference ends at its largest number, as in the viewer.
     scale = weight_scale(matrix, maximum, rounded=not title.bars)
     texts = [[title.number(value) for value in line] for line in matrix.tolist()]
-    letters = max((len(text) for line in texts for text in line), default=0)
-    cell = _cell_size(max(rows, columns, 1), bool(annotate), letters)
+    figure = new_sheet(1.0, 1.0)
+    longest = figure.text(0, 0, max((text for line in texts for text in line), key=len, default=""), fontsize=NOTE)
+    wide = text_extent(longest)[0] if longest.get_text() else 0.0
+    longest.remove()
+    cell = _cell_size(max(rows, columns, 1), bool(annotate), wide)
     numbered = bool(matrix.size) and (annotate or (annotate is None and cell >= LEAST_NUMBERED_CELL))
     # A few rows of many columns stay high enough for their labels.
     high = max(cell, min(LABELLED_CELL, LARGEST_SIDE / max(rows, 1)))
@@ -170,7 +174,6 @@ def alignment(
     caption = scale.captioned(title, *notes)
     names = axis_names or (caption.say("axisQuery"), caption.say("axisKey"))
     lettering = Lettering(caption.texts(*source, *target, *names))
-    figure = new_sheet(1.0, 1.0)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_label("alignment")
     label_width, label_height = write_labels(
@@ -180,10 +183,14 @@ def alignment(
     width, height = max(columns, 1) * cell, max(rows, 1) * high
     if matrix.size:
         image = draw_cells(axes, matrix, colors=scale.colors(color_map), low=scale.low, high=scale.high)
+        if title.bars:  # small differences are neutral, as in the viewer
+            image.set_data(np.ma.masked_where(np.abs(matrix) < scale.high / 16, matrix))
         if cell >= 0.1:
             draw_lines(axes, rows, columns)
         if numbered:
-            write_numbers(axes, image, texts, min(NOTE, letter_size))
+            write_numbers(
+                axes, image, texts, min(letter_size, NOTE * min(1.0, (cell - APART) / wide) if wide else NOTE)
+            )
         if true_links:
             x, y = np.array(true_links).T
             side = cell * 72 * 0.72
@@ -206,8 +213,8 @@ def alignment(
     if marked is not None and image is not None:
         mark(axes, *marked, columns)
         if columns > 1:
-            at_side = across + BARS_GAP + BARS_WIDTH <= WIDEST_BESIDE
-            room = BARS_WIDTH if at_side else min(LONGEST_STRIP, max(across, COLUMN))
+            at_side = width <= WIDEST_BESIDE
+            room = (BOTH_SIDES if caption.bars else BARS_WIDTH) if at_side else min(LONGEST_STRIP, max(across, COLUMN))
             row, least = marked[0], 0.0 if at_side else left - MARGIN
             bars, bars_down = draw_row_bars(
                 figure, lettering, caption, target[row], source, matrix[row], image, least, room
@@ -283,13 +290,13 @@ def _starts(name: str, groups: Sequence[range], length: int) -> list[int]:
     return [group.start for group in groups]
 
 
-def _cell_size(longest: int, annotate: bool, letters: int) -> float:
+def _cell_size(longest: int, annotate: bool, wide: float) -> float:
     """Returns the side of a cell in inches: large if there are few, readable for sentences, smaller for long ones.
 
     Args:
-        letters: of the longest number.
+        wide: the inches of the longest number.
     """
-    smallest = 0.34 if annotate else 0.04
-    numbered = LEAST_NUMBERED_CELL + (0.07 if letters > 3 else 0.0)
+    numbered = max(LEAST_NUMBERED_CELL, wide + APART)
+    smallest = max(0.34, numbered) if annotate else 0.04
     fitting = max(numbered, min(LARGEST_CELL, SMALL_SIDE / longest))
     return min(max(smallest, min(fitting, LARGEST_SIDE / longest)), LONGEST_SIDE / longest)

@@ -41,7 +41,7 @@ COLUMN, WIDE = 3.7, 4.8
 """The least width of what is written, about that of a column of a paper; and from where on its sentence is large."""
 
 LINE_GAP = 0.06
-BAR_STEP, BAR_NUMBER, LONGEST_STRIP = 0.19, 0.4, 4.5
+BAR_STEP, LONGEST_STRIP = 0.19, 4.5
 NAMED_KEYS, LONGEST_BAR, LEAST_DIFFERENCE = 4, 24, 0.05
 """The number of keys that have a bar each for the row that asks, the most letters of their names, and the least
 difference whose number is written."""
@@ -86,7 +86,7 @@ class Caption(NamedTuple):
     def number(self, value: float) -> str:
         """Returns the number in a cell, of a difference with its sign; "" where there is none."""
         text = cell_number(value) if np.isfinite(value) and abs(value) >= LEAST_DIFFERENCE * bool(self.bars) else ""
-        return f"+{text}" if self.bars and value > 0 and text else text
+        return f"+{text}" if self.bars and value > 0 and text and text[0] != ">" else text
 
     def texts(self, *others: str) -> list[str]:
         """Returns all texts of a picture with this caption, for its `Lettering`."""
@@ -205,7 +205,7 @@ def draw_row_bars(
     bars: list[tuple[str, str, Any]] = [
         (visible(keys[int(key)], LONGEST_BAR), INK, colors.to_rgba(row[key])) for key in named
     ]
-    if len(others) and (caption.bars or not signed):
+    if len(others) and not signed and not caption.bars:
         weights.append(float(row[others].sum()))
         bars.append((caption.say("others", count=len(others)), MUTED, MASKED_PAPER))
     plus = "+" if caption.bars else ""
@@ -214,16 +214,19 @@ def draw_row_bars(
     even = equal_share(row[None]) if caption.even is None else caption.even[0]
     even = even if even is not None and even <= most else None
     labels = [write(0, 0, name, ha="right", color=ink) for name, ink, _ in bars]
-    names = max(names, min(0.4 * width, max((text_extent(label)[0] for label in labels), default=0.0) + 0.06))
-    full = width - names - BAR_NUMBER
-    zero, side = (0.5 * full, 0.5 * full - BAR_NUMBER) if caption.bars else (0.0, full)
+    widest = max((text_extent(label)[0] for label in labels), default=0.0) + 0.06
+    names = max(names, min((0.28 if caption.bars else 0.4) * width, widest))
+    numbers = [write(0, 0, text) for text in texts]
+    number_width = max((text_extent(number)[0] for number in numbers), default=0.0) + 0.08
+    zero = 0.5 * (width - names) if caption.bars else 0.0
+    side = width - names - zero - number_width
     title, *sides = caption.bars or (caption.say("looksAtTitle", query=visible(query, LONGEST_BAR)),)
     fit_width(write(-names, 0, title, fontweight="bold"), width)
     for number, text in enumerate(sides):
         color, align = points(SIGN["light"])[2 + 12 * number], ("right", "left")[number]
-        fit_width(write(zero + 0.1 * number - 0.05, 1, text, fontsize=NOTE, color=color, ha=align), 0.5 * full)
+        fit_width(write(zero + 0.1 * number - 0.05, 1, text, fontsize=NOTE, color=color, ha=align), zero - 0.05)
     first = line = 2.0 if sides else 1.1
-    for number, ((_, ink, fill), label, weight, text) in enumerate(zip(bars, labels, weights, texts, strict=True)):
+    for number, ((_, ink, fill), label, weight, shown) in enumerate(zip(bars, labels, weights, numbers, strict=True)):
         # The others are a sum, which is not compared with the equal share.
         line = first + number + (0.0 if number < NAMED_KEYS else 1.0 if even is not None else 0.3)
         length = side * weight / most if np.isfinite(weight) else 0.0
@@ -232,7 +235,8 @@ def draw_row_bars(
         label.set_position((-0.06, line))
         fit_width(label, names - 0.06)
         end, back = max(length, side * (even or 0.0) / most) if number < NAMED_KEYS and even else length, length < 0
-        write(zero + end + (-0.05 if back else 0.05), line, text, color=ink, ha="right" if back else "left")
+        shown.set_position((zero + end + (-0.05 if back else 0.05), line))
+        shown.set(color=ink, ha="right" if back else "left")
     if caption.bars:
         axes.plot([zero, zero], [first - 0.5, line + 0.5], color=INK, linewidth=0.6)
     if even is not None:

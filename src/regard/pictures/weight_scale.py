@@ -147,7 +147,10 @@ def draw_scale(
     low, high = colors.norm.vmin, colors.norm.vmax
     bar.set_ticks([low, (low + high) / 2, high])
     title = title or caption.scale or caption.say("weightTitle")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{'+' if low < 0 < value else ''}{short_number(value)}")
+    decimals = 2 if caption.bars and high > 0.1 else 9
+    axes.xaxis.set_major_formatter(
+        lambda value, _: f"{'+' if low < 0 < value else ''}{short_number(round(value, decimals))}"
+    )
     axes.tick_params(length=0, pad=2, labelcolor=MUTED)
     for label, align in zip(axes.get_xticklabels(), ("left", "center", "right"), strict=True):
         label.set_horizontalalignment(align)

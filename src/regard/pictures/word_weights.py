@@ -13,7 +13,7 @@ from regard.pictures.caption import MARGIN, Caption
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import color_map as named_colors
 from regard.pictures.heatmap import colored, draw_forms, forms_of, ink_on
-from regard.pictures.numbers import as_array, cell_number
+from regard.pictures.numbers import as_array, cell_number, percent, short_weight
 from regard.pictures.sheet import NOTE, new_sheet, text_extent
 from regard.pictures.weight_scale import Frame, draw_scale, weight_scale
 
@@ -30,7 +30,11 @@ CURVE = 0.16
 WORD_SIZE, NUMBER_SIZE = 11, 8
 """Sizes of letters in points."""
 
-MOST_WORDS = 4000
+MOST_WORDS, MOST_MARKED = 4000, 3
+"""The most words, and how many keys of a sentence have their weights below them."""
+
+CLOSING, OPENING = set(".,;:!?…%)]}»”’、。，！？；：」』）】》"), set("([{«“‘「『（【《")
+"""Marks that stand at the word before them, and at the word after them."""
 
 
 def word_weights(
@@ -46,7 +50,8 @@ def word_weights(
 
     Several heads have a row of cells each below a line. All have one scale, which ends at `scale_end` of the largest
     weight. A note says that weights are nearly uniform. Below a sentence, the words of one head that have at most the
-    equal share have no box, and an arrow runs from the word that asks to the one that it looks at most.
+    equal share have no box, the three strongest of those with twice as much have percent, and an arrow runs from the
+    word that asks to the one that it looks at most.
 
     Args:
         words: the words.
@@ -96,8 +101,10 @@ def word_weights(
     narrowest, gap, line_gap = (0.12, 0.02, 2 * LINE_GAP) if is_text else (NARROWEST_CELL, GAP, LINE_GAP)
     widths = [max(narrowest, text_extent(text)[0] + 0.08) for text in texts]
     positions, x, line = [], left, 0
-    for one in widths:
-        if x > left and x + one > width - MARGIN:
+    for number, one in enumerate(widths):
+        if is_text and number and (set(shown[number]) <= CLOSING or set(shown[number - 1]) <= OPENING):
+            x -= gap + 0.08  # up to the letters of the word before it
+        elif x > left and x + one > width - MARGIN:
             x, line = left, line + 1
         positions.append((x, line))
         x += one + gap
@@ -109,7 +116,11 @@ def word_weights(
     frame = Frame(figure, lettering, caption, bar, right - MARGIN)
     even = scale.even if caption.even is None else caption.even[0]
     quiet = np.zeros(matrix.shape, np.bool_) if even is None or not is_text else matrix <= even
-    strongest = int(np.argmax(np.where(np.isfinite(matrix[0]), np.abs(matrix[0]), -1.0)))
+    sizes = np.where(np.isfinite(matrix[0]), np.abs(matrix[0]), 0.0)
+    order = np.argsort(-sizes, kind="stable")[:MOST_MARKED].tolist()
+    strongest = order[0]
+    named = {key for key in order if key == strongest or sizes[key] > 2 * (even or 0.0)}
+    adds_up = abs(float(sizes.sum()) - 1) < 0.02 and not (np.isfinite(matrix[0]) & (matrix[0] < 0)).any()
     curved = is_text and marked not in (None, strongest)
     full_width, top = frame.width + 2 * MARGIN, frame.above + (CURVE if curved else 0.0)
     height = top + (line + 1) * line_height - line_gap + frame.below
@@ -138,12 +149,13 @@ def word_weights(
                 axes.bar(x + one / 2, cell_height, one, cell_top, color=color, edgecolor=BORDER, linewidth=0.4)
             if heads == 1:
                 text.set_color(ink)
-            label = cell_number(float(matrix[head, number]))
-            if label and (not quiet[head, number] or number == strongest):
-                axes.text(
-                    x + one / 2, under + CELL_HEIGHT * 0.46, label, ha="center", va="center", fontsize=NUMBER_SIZE,
-                    color=MUTED if heads == 1 else ink,
-                )  # fmt: skip
+            weight = float(matrix[head, number])
+            label, low, style = cell_number(weight), 0.46, {"color": MUTED if heads == 1 else ink}
+            if is_text:
+                label = percent(weight, caption.language) if adds_up else short_weight(weight)
+                label, low, style = label if number in named else "", 0.58, {"color": INK, "fontweight": "bold"}
+            middle = {"ha": "center", "va": "center", "fontsize": NUMBER_SIZE}
+            axes.text(x + one / 2, under + CELL_HEIGHT * low, label, **middle, **style)
     if curved and marked is not None:
         (x0, y0), (x1, y1) = (
             (positions[n][0] + widths[n] / 2, top + positions[n][1] * line_height) for n in (marked, strongest)

@@ -37,7 +37,7 @@ def line_picture(shown: Shown) -> Figure:
     from matplotlib.colors import FuncNorm, ListedColormap
     from matplotlib.lines import Line2D
 
-    record, head, row, _, caption = shown
+    record, head, row, _, caption, _ = shown
     check_length(record)
     assert record.weights is not None, "checked by _shown"
     sides = [[visible_token(text, LONGEST_LABEL) for text in side] for side in shown.labels]
@@ -59,8 +59,8 @@ def line_picture(shown: Shown) -> Figure:
         say("linesSigned", language) if record.signed else "",
     ]
     caption = as_caption(caption, *notes)
-    names = caption.say("axisQuery"), caption.say("axisKey")
-    lettering = Lettering(caption.texts(*sides[0], *sides[1]))
+    names = say("linesAsk", language), say("linesLooked", language)
+    lettering = Lettering(caption.texts(*sides[0], *sides[1], *names, say("given", language)))
     sheet = new_sheet(1.0, 1.0)
     axes = sheet.add_axes((0, 0, 1, 1), label="lines")
     axes.set_axis_off()
@@ -70,12 +70,12 @@ def line_picture(shown: Shown) -> Figure:
     for one, query, key in lines[order].tolist():
         share = float(sizes[one, query, key]) / end
         asks = row is None or query == row
-        color, dash = head_style(one)
+        color, dash = head_style(one) if len(heads) > 1 else (head_style(one)[0], ())
         if record.signed:
             color = NEGATIVE_LINE if weights[one, query, key] < 0 else POSITIVE_LINE
         segments.append(np.column_stack([at, query + (key - query) * ease]))
-        opacity = (0.15 + 0.85 * share) * (1.0 if asks else 0.35 / len(heads) ** 0.5)
-        styles.append((color if asks else MUTED, opacity, 0.45 + 1.8 * share**0.5, _dashes(dash)))
+        style = (color, 0.15 + 0.85 * share, 0.45 + 1.8 * share**0.5, _dashes(dash))
+        styles.append(style if asks else (MUTED, 0.05 + 0.15 * share, 0.4 + 0.75 * share**0.5, "-"))
     if segments:
         colors, opacities, thickness, dashes = zip(*styles, strict=True)
         axes.add_collection(
@@ -92,6 +92,8 @@ def line_picture(shown: Shown) -> Figure:
     left, right = (max(width for side, width in labels if side == align) + 0.15 for align in ("right", "left"))
     if row is not None:
         _line_bars(axes, shown.matrix()[row], end, 1 + right / LINES_WIDTH)
+        heading = axes.text(1 + right / LINES_WIDTH, -0.95, "", va="center", fontsize=NOTE, color=MUTED)
+        lettering.letter(heading, say("given", language))
         right += LINE_BAR + 0.35
     rows = max(len(side) for side in sides)
     keys = [

@@ -13,7 +13,7 @@ from regard.pictures.fonts import Lettering
 from regard.pictures.heatmap import color_map, colored, draw_forms
 from regard.pictures.numbers import percent, short_number
 from regard.pictures.sheet import NOTE, TEXT, new_sheet
-from regard.pictures.weight_scale import Frame, draw_scale, scale_end
+from regard.pictures.weight_scale import LEAST_END, Frame, draw_scale, scale_end
 from regard.records import AttentionRecord, Document, bin_edges
 from regard.viewer.long_sentence import in_units
 from regard.viewer.overview import FINEST_SIDE, tile_source
@@ -78,12 +78,18 @@ def grid_picture(document: Document, language: str) -> Figure:
     down, across = (f"{max(size[side] for size in sizes):g}" for side in (0, 1))
     point = "grid_single" if down == across == "1" else "grid_reduced"
     signed = [record.signed for record in document.records]
+    scaled = "grid_own_scale_signed" if all(signed) else "grid_own_scale"
     notes = [
-        say(point, language, down=down, across=across), say("linesSigned", language) if any(signed) else "",
+        say("grid_signed", language) if any(signed) else "", say(scaled, language, times=int(LEAST_END)),
+        say(point, language, down=down, across=across), say("grid_axes", language),
     ]  # fmt: skip
     shown = sum(record.heads for record in document.records)
+    layers, counts = {record.layer for record in document.records}, {record.heads for record in document.records}
+    what = say("layerCount" if len(layers) == rows else "attentionCount", language, count=rows)
+    facts = f"{what} × {say('headCount', language, count=heads)}" if len(counts) == 1 else what
+    every = say("eachHead", language, what=facts) if document.text_numbers is None else ""
     caption = Caption(
-        document.title,
+        " · ".join(filter(None, (document.title, every))),
         say("grid_sentence", language, heads=shown),
         say("grid_reading", language),
         " · ".join(filter(None, notes)),
@@ -132,7 +138,7 @@ def long_picture(shown: Shown) -> Figure:
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import NullLocator
 
-    record, head, _, _, caption = shown
+    record, head, _, _, caption, _ = shown
     source, language = tile_source(record), caption.language
     lengths = source.queries, source.keys
     bins = [min(FINEST_SIDE, length) for length in lengths]

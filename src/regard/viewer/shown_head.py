@@ -31,6 +31,7 @@ class Shown(NamedTuple):
     Attributes:
         head: its position in the record; None: the mean of all heads.
         row, column: the pair; None where nothing stands out.
+        single: the record with its pieces of words.
     """
 
     record: AttentionRecord
@@ -38,6 +39,7 @@ class Shown(NamedTuple):
     row: int | None
     column: int | None
     caption: Caption
+    single: AttentionRecord
 
     def matrix(self) -> NDArray[np.float64]:
         """Returns the weights; −inf is masked."""
@@ -93,7 +95,7 @@ def shown_head(document: Document, view: str, layer: int | None, head: int | str
     if joined is not record:
         row = None if row is None else word_at(record.queries, row)
         column = None if column is None else word_at(record.keys, column)
-    return Shown(joined, first.head, row, column, caption)
+    return Shown(joined, first.head, row, column, caption, record)
 
 
 def _notes(record: AttentionRecord, joined: AttentionRecord, language: str) -> str:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from regard.errors import ArgumentError
 from regard.pictures import Panel, alignment, calculation, head_grid, image_overlays, sound_alignment, word_weights
 from regard.pictures.fonts import visible_token
-from regard.pictures.numbers import short_weight
+from regard.pictures.numbers import percent, short_weight
 from regard.records import Document, FrameAxis, GridAxis
 from regard.records.document import STEP_ORDER
 from regard.viewer.line_picture import line_picture
 from regard.viewer.map_pictures import grid_picture, long_picture
-from regard.viewer.opening import opening
+from regard.viewer.opening import GAP, opening
 from regard.viewer.shown_head import MOST_TOKENS, Shown, check_length, head_text, shown_head
 from regard.viewer.words import say
 
@@ -66,16 +66,17 @@ def _difference(shown: Shown) -> Figure:
     if record.heads < 2:
         raise ArgumentError("a picture of a difference needs a record of several heads; save the view as .html")
     mine = shown.matrix()
-    every = [shown._replace(head=one).matrix() for one in range(record.heads)]
-    distances = [np.nansum(np.abs(_unmasked(mine) - _unmasked(one))) for one in every]
+    single = [_unmasked(shown._replace(record=shown.single, head=one).matrix()) for one in range(record.heads)]
+    distances = [np.nansum(np.abs(single[shown.head or 0] - one)) for one in single]
     other = 0 if shown.head is None else int(np.argmax(distances))
-    both = np.isneginf(mine) & np.isneginf(every[other])
-    matrix = np.where(both, -np.inf, _unmasked(mine) - _unmasked(every[other]))
+    theirs = shown._replace(head=other).matrix()
+    matrix = np.where(np.isneginf(mine) & np.isneginf(theirs), -np.inf, _unmasked(mine) - _unmasked(theirs))
     names = {"one": head_text(record, shown.head, language), "other": head_text(record, other, language)}
     title = shown.caption.title.replace(names["one"], say("differenceOf", language, **names))
-    caption = shown.caption._replace(title=title, shares="", note=say("differenceSides", language, **names))
+    shares = _compared(shown, _unmasked(mine), _unmasked(theirs), names)
+    caption = shown.caption._replace(title=title, shares=shares, note=say("differenceSides", language, **names))
     queries, keys = shown.labels
-    special = [getattr(axis, "special", ()) or (False,) * len(axis) for axis in (record.queries, record.keys)]
+    special = [getattr(axis, "known_special", None) or (False,) * len(axis) for axis in (record.queries, record.keys)]
     size = np.where(np.isfinite(matrix), np.abs(matrix), 0.0)
     row, column = divmod(int((size - np.logical_or.outer(*special)).argmax()), matrix.shape[1])
     marked = None
@@ -84,12 +85,33 @@ def _difference(shown: Shown) -> Figure:
         pair = {"query": f"“{queries[row]}”", "key": f"“{keys[column]}”", "difference": short_weight(size[row, column])}
         order = ("one", "other") if matrix[row, column] > 0 else ("other", "one")
         said = say("differenceMore", language, **pair, one=names[order[0]], other=names[order[1]])
+        weights = sorted((float(_unmasked(one)[row, column]) for one in (mine, theirs)), reverse=True)
+        more, less, rest = texts = [short_weight(number) for number in (*weights, size[row, column])]
+        printed = [float(text.replace("−", "-").lstrip("<>\u200a")) for text in texts]
+        calculation = f"{more} − {less} {'=' if abs(printed[0] - printed[1] - printed[2]) < 1e-9 else '≈'} {rest}"
+        caption = caption._replace(shares=GAP.join(filter(None, (shares, calculation))))
     else:
         said = say("differenceSame", language, **names)
     caption = caption._replace(sentence=said, scale=say("differenceBar", language), even=(None, None))
     sides = [say("differenceMoreIn", language, name=names[one]) for one in ("other", "one")]
     caption = caption._replace(bars=(say("differenceAsks", language, query=queries[row], **names), *sides))
     return alignment(matrix, keys, queries, title=caption, maximum=None, marked=marked)
+
+
+def _compared(shown: Shown, mine: NDArray[np.float64], theirs: NDArray[np.float64], names: dict[str, str]) -> str:
+    """Returns at which keys each of two heads looks more over all queries, and how much of a query's weight differs."""
+    language, labels = shown.caption.language, shown.labels[1]
+    sums = np.nan_to_num(mine - theirs).mean(0)
+    listed = []
+    for own in (sums, -sums):
+        keys = [key for key in np.argsort(-own, kind="stable")[:2].tolist() if own[key] > max(0.05, own.max() / 2)]
+        texts = [labels[key] if any(map(str.isalnum, labels[key])) else f"“{labels[key]}”" for key in keys]
+        listed.append(say("listedLast", language).join(texts))
+    parts = [say("differenceLook", language, **names, keys=listed[0], otherKeys=listed[1])] if all(listed) else []
+    if not shown.record.signed and all(bool((np.abs(one.sum(1) - 1) < 0.02).all()) for one in (mine, theirs)):
+        moved = float(np.abs(mine - theirs).sum(1).mean()) / 2
+        parts.append(say("differenceMoved", language, percent=percent(moved, language)))
+    return GAP.join(parts)
 
 
 def _unmasked(matrix: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ import { evenShareOfAll } from "../sentence.js";
 import { MASKED, WEIGHT, hiddenText, measureText, mergedText, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { headStyle } from "../themes.js";
-import { RecordView, widest } from "./record_view.js";
+import { RecordView, specialText, widest } from "./record_view.js";
 
 /** Lines that are drawn of what is pointed at, and behind it of all. */
 const MOST_LINES = 1500;
@@ -63,6 +63,10 @@ export class LinesView extends RecordView {
   size(app) {
     const { table, step, top } = this.geometry(app);
     return { width: app.area.width, height: top + Math.max(table.rows, table.columns) * step + 8 };
+  }
+
+  paperWidth(app) {
+    return 620 + 2 * squareGrid(app.shownHeads().length, MOST_STEP, 150).width;
   }
 
   sumText(app) {
@@ -501,9 +505,9 @@ export class LinesView extends RecordView {
     const cut = found.length < total ? say("strongestLines", { shown: counted(found.length), total: counted(total) }) : "";
     const table = app.table();
     const squares = say(table.measure !== "weights" ? "squaresOfLargest" : isForced(app.theme) ? "squaresFilled" : "squaresFade");
-    const parts = [say("linesLegend", { cut, least: legendNumber(least) }), table.signed ? say("linesSigned") : "", this.pointed(app).some ? say("linesFaint") : "",
+    const parts = [mergedText(table), specialText(table), say("linesLegend", { cut, least: legendNumber(least) }), table.signed ? say("linesSigned") : "", this.pointed(app).some ? say("linesFaint") : "",
       this.squaresShown(app) ? say("linesSquares", { squares }) : "", this.barText(app)].filter(Boolean);
-    return { ramp: "width", scale: "root", title: measureText(table), largest: this.end(app), even: evenShareOfAll(table), text: `${parts.join(" \u00b7 ")}${mergedText(table)}${hiddenText(table)}` };
+    return { ramp: "width", scale: "root", title: measureText(table), largest: this.end(app), even: evenShareOfAll(table), text: `${parts.join(" \u00b7 ")}${hiddenText(table)}` };
   }
 
   barText(app) {

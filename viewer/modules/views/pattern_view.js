@@ -14,6 +14,16 @@ const AXIS = 16;
 /** The largest cell that a map without zoom has, in pixels. */
 const LARGEST_CELL = 88;
 
+/** On paper, in pixels: the map that grows to the largest cells, those, the least ones with numbers, of three letters and of four, the largest map, and the one beside which bars stand. */
+const [SMALL_MAP, PAPER_CELL, NUMBERED, WIDER, LARGEST_MAP, BESIDE] = [480, 56, 35, 42, 1085, 310];
+
+/** The cell of a map on paper, as in the pictures that Python saves. */
+function paperCell(table) {
+  const longest = Math.max(1, table.rows, table.columns);
+  const least = longest * NUMBERED <= LARGEST_MAP && table.values.some((value) => table.numberText(value).length > 3) ? WIDER : NUMBERED;
+  return Math.max(13, Math.min(clamp(SMALL_MAP / longest, least, PAPER_CELL), LARGEST_MAP / longest));
+}
+
 /** A rectangular map with tokens on both sides. */
 export class PatternView extends CellView {
   name = "pattern";
@@ -32,28 +42,28 @@ export class PatternView extends CellView {
     const across = room / Math.max(1, table.columns);
     const label = Math.min(widest(table, "column"), 130);
     const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
-    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), LARGEST_CELL));
+    const fit = app.paper ? paperCell(table) : Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), LARGEST_CELL));
     const cell = fit * app.state.zoom;
     const flat = label + 8 <= cell;
     // The map begins at the edge of the page, and the bars take the rest of it.
     const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
-    const bars = spare >= BARS_ROOM.width + BARS_ROOM.gap + 10 && height >= BARS_ROOM.height;
+    const bars = app.paper ? table.columns * cell <= BESIDE : spare >= BARS_ROOM.width + BARS_ROOM.gap + 10 && height >= BARS_ROOM.height;
     return { table, left: rowWidth + Math.min(10, Math.floor(spare)), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
-      whole: Math.min(across, down, LARGEST_CELL), bars: bars ? Math.min(spare - BARS_ROOM.gap - 10, BARS_ROOM.most) : 0 };
+      whole: Math.min(across, down, LARGEST_CELL), bars: !bars ? 0 : app.paper ? BARS_ROOM.width : Math.min(spare - BARS_ROOM.gap - 10, BARS_ROOM.most) };
   }
 
   size(app) {
     const { table, left, top, width, height, bars } = this.geometry(app);
     const high = table.rows * height;
-    return { width: left + table.columns * width + 6, height: top + (bars ? Math.max(high, BARS_ROOM.height) : high + this.below(app)) + 4 };
+    return { width: left + table.columns * width + (bars && app.paper ? bars + BARS_ROOM.gap : 0) + 6, height: top + (bars ? Math.max(high, BARS_ROOM.height) : high + this.below(app)) + 4 };
   }
 
   sumText(app) {
-    return app.area.width < PHONE || this.geometry(app).bars ? "rowsAddUp" : null;
+    return this.below(app) || this.geometry(app).bars ? "rowsAddUp" : null;
   }
 
   below(app) {
-    return app.area.width < PHONE ? BARS_ROOM.height + 12 : 0;
+    return app.area.width < PHONE || (app.paper && !this.geometry(app).bars) ? BARS_ROOM.height + 12 : 0;
   }
 
   draw(app, pen, win) {
@@ -75,8 +85,9 @@ export class PatternView extends CellView {
       const right = place.left + table.columns * place.width;
       const y = barsTop(place.top + (row + 0.5) * place.height, win.y + place.top, win.y + win.height);
       this.drawBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y, width: place.bars });
-    } else if (app.area.width < PHONE && row !== undefined) {
-      const bars = { x: win.x + 16, y: place.top + table.rows * place.height + 28, width: win.width - 32 };
+    } else if (row !== undefined && this.below(app)) {
+      const wide = app.paper ? Math.max(520, Math.min(612, place.left + table.columns * place.width)) : win.width - 32;
+      const bars = { x: win.x + (app.paper ? 0 : 16), y: place.top + table.rows * place.height + 28, width: wide, names: app.paper ? place.left : 0 };
       pen.clip(win.x, area.y, win.width, area.height, () => this.drawBars(app, pen, table, row, bars));
     }
   }

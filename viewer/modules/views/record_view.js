@@ -36,7 +36,7 @@ export class RecordView extends View {
   /** What was done to the weights that are shown. */
   legendText(app, table) {
     const { scale } = app.state;
-    return [scale === "root" || scale === "log" ? scaleText(scale) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, ""),
+    return [scale === "root" || scale === "log" ? scaleText(scale) : "", mergedText(table), hiddenText(table).replace(/^ \u00b7 /, ""),
       specialText(table)].filter(Boolean).join(" \u00b7 ");
   }
 

@@ -49,6 +49,11 @@ export class View {
     return 0;
   }
 
+  /** The width of the paper on which it is drawn for a picture, in pixels. */
+  paperWidth(_app) {
+    return 1440;
+  }
+
   /** The word that says that all weights of a query add up to 1, where they stand beside the view; null: the sentence names them. */
   sumText(_app) {
     return /** @type {any} */ (null);

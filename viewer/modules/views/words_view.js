@@ -14,6 +14,9 @@ import { RecordView, samplesOf, specialText } from "./record_view.js";
 /** The sizes of a text: the first in which it fits its room, else the last. */
 const SIZES = [44, 36, 32, 28, 24, 20, 18, 16];
 
+/** The size on paper, where few and many words have a line of these widths. */
+const [PAPER_SIZE, FEW_WORDS, PAPER_COLUMN, PAPER_PAGE] = [20, 60, 700, 1100];
+
 /** Below this width the largest size is too large. */
 const ROOMY = 1200;
 
@@ -54,10 +57,11 @@ export class WordsView extends RecordView {
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
-    const key = `${app.tableKey()}|${width}|${height}|${app.record.number}`;
+    const key = `${app.tableKey()}|${width}|${height}|${app.record.number}|${app.paper}`;
     if (this.cache?.key === key) return this.cache.place;
     const texts = { keys: flowTexts(table, "column"), queries: this.single(app) ? null : flowTexts(table, "row") };
-    const place = SIZES.slice(width < ROOMY ? 1 : 0).reduce((/** @type {any} */ best, size) => (best && !best.cut && best.bottom <= height - EDGE ? best : this.flow(table, texts, app.area, size)), null);
+    const sizes = app.paper ? [PAPER_SIZE] : SIZES.slice(width < ROOMY ? 1 : 0);
+    const place = sizes.reduce((/** @type {any} */ best, size) => (best && !best.cut && best.bottom <= height - EDGE ? best : this.flow(table, texts, app.area, size)), null);
     const { bottom } = place;
     // The middle of the text stands a little above that of a page; a phone's legend follows it.
     const down = width < 500 ? 0 : Math.max(0, Math.floor(0.4 * height - (place.first - 34 + bottom) / 2));
@@ -87,6 +91,10 @@ export class WordsView extends RecordView {
       texts: { keys: texts.keys, queries: texts.queries ?? texts.keys }, rtl: { keys: keys.rtl, queries: (queries ?? keys).rtl } };
   }
 
+  paperWidth(app) {
+    return app.table().columns > FEW_WORDS ? PAPER_PAGE : PAPER_COLUMN;
+  }
+
   /** On phones too, the text takes the room that the screen has. */
   below() {
     return -Infinity;
@@ -113,7 +121,7 @@ export class WordsView extends RecordView {
     const { rows } = sums;
     const what = rows.length === 1 ? place.table.record.say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
       : say(rows.length ? "whatSeveral" : "whatAll");
-    this.drawHeading(app, pen, place, what, headsOf(place.table) > 1 ? app.headText() : "", place.top - 34, place.rtl.keys);
+    if (!app.paper || !this.single(app) || rows.length !== 1) this.drawHeading(app, pen, place, what, headsOf(place.table) > 1 ? app.headText() : "", place.top - 34, place.rtl.keys);
     const strongest = this.strongest(place, rows);
     const even = rows.length === 1 && evenShare(place.table, rows) !== null; // only what is looked at is coloured
     if (rows.length === 1 && strongest.length && this.single(app) && strongest[0].column !== rows[0]) this.drawCurve(app, pen, place.keys[rows[0]], place.keys[strongest[0].column], place.small);
@@ -250,8 +258,8 @@ export class WordsView extends RecordView {
     const scale = withoutRows(app.state.scale);
     return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
       even: evenShareOfSums(table, sums), samples: samplesOf([...new Set(sums.kinds)]),
-      text: [sums.rows.length === 1 ? "" : sumText(table, sums.rows), scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table),
-        mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, "")].filter(Boolean).join(" \u00b7 ") };
+      text: [sums.rows.length === 1 ? "" : sumText(table, sums.rows), scale === "linear" ? "" : scaleText(scale), accuracy(table), mergedText(table),
+        specialText(table), hiddenText(table).replace(/^ \u00b7 /, "")].filter(Boolean).join(" \u00b7 ") };
   }
 }
 
