@@ -287,7 +287,10 @@ BAD = {
     "picture folder": ([*NUMBERS, "--picture", "nowhere/x.png"], "does not exist"),
     "html": ([*NUMBERS, "--html", "x.htm"], "--html must end in .html; it is 'x.htm'"),
     "html folder": ([*NUMBERS, "--html", "nowhere/x.html"], "cannot write nowhere/x.html"),
-    "language of tables": ([*NUMBERS, "--language", "zh"], "--language is of a page; give --html too"),
+    "language of tables": (
+        [*NUMBERS, "--language", "zh"],
+        "--language is of a page or a picture; give --html or --picture too",
+    ),
     "html of positions": (["--positions", "4", "--html", "x.html"], "--html does not go with --positions"),
     "json folder": ([*NUMBERS, "--json", "nowhere/x.json"], "cannot write nowhere/x.json"),
     "no positions": (["--positions", "0"], "--positions must be at least 1"),

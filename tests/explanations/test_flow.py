@@ -71,8 +71,9 @@ def written(figure):
 
 @pytest.mark.parametrize("width", [None, 5.0])
 @pytest.mark.parametrize("name", CALCULATIONS)
+@pytest.mark.filterwarnings("ignore::regard.pictures.MissingGlyphWarning")
 def test_flows_of_any_calculation_do_not_overlap(name, width):
-    figure = CALCULATIONS[name]().figure(width=width)
+    figure = CALCULATIONS[name]().figure(width=width, language="zh" if width is None else "en")
     figure.canvas.draw()
     cells = [axes.get_window_extent() for axes in figure.axes[1:]]
     texts = [text.get_window_extent() for text in (*figure.axes[0].texts, *figure.texts) if text.get_text()]
@@ -171,6 +172,43 @@ def test_one_pair_is_traced_through_all_matrices_and_worked():
     assert sums.endswith(share)
 
 
+@pytest.mark.parametrize("name", ["projected", "causal", "cross", "one input", "long"])
+def test_wires_of_a_flow_begin_at_the_traced_rows(name):
+    """The query's wires and the key's, each in its colour, leave the middle of the row that is framed in it."""
+    figure = CALCULATIONS[name]().figure()
+    figure.canvas.draw()
+    drawn, canvas = matrices(figure), figure.axes[0]
+    for part, color in (("query", ACCENT), ("key", HEAD_HUES[2]), ("weights", ACCENT)):
+        axes = next(axes for label, axes in drawn.items() if part in label.split(" = "))
+        frame = next(
+            patch
+            for patch in axes.patches
+            if patch.get_width() > 1
+            and patch.get_edgecolor() == Rectangle((0, 0), 1, 1, edgecolor=color).get_edgecolor()
+        )
+        _, y = axes.transData.transform((0, frame.get_y() + 0.5))
+        right = axes.get_window_extent().x1
+        starts = [
+            canvas.transData.transform((line.get_xdata()[0], line.get_ydata()[0]))
+            for line in canvas.lines
+            if line.get_color() == color
+        ]
+        assert any(abs(x - right) < 2 and abs(start - y) < 2 for x, start in starts), part
+
+
+@pytest.mark.filterwarnings("ignore::regard.pictures.MissingGlyphWarning")
+def test_every_word_of_a_flow_is_said_in_chinese():
+    import regard.pictures.flow_terms as terms
+
+    pairs = [(terms.say(text, "en"), terms.say(text, "zh")) for text in terms.CHINESE]
+    assert all(re.findall(r"{\w+}", one) == re.findall(r"{\w+}", other) or "{" in one for one, other in pairs)
+    for name in ("projected", "bias", "additive", "heads", "decoder"):
+        figure = CALCULATIONS[name]().figure(language="zh")
+        own = {label.get_text() for axes in matrices(figure).values() for label in axes.get_yticklabels()}
+        left = [text for text in written(figure) if text not in own and re.search(r"[a-z]{3,} [a-z]{2,}", text)]
+        assert not left
+
+
 def test_the_head_that_is_shown_has_its_columns_of_the_weights():
     steps = CALCULATIONS["heads"]()
     figure = steps.figure(head=1)
@@ -217,7 +255,7 @@ def test_the_same_flow_is_the_same_picture(tmp_path):
 def test_a_flow_is_as_wide_as_its_page_allows(width):
     steps = CALCULATIONS["projected"]()
     wide, narrow = steps.figure(), steps.figure(width=width)
-    assert wide.get_size_inches() == pytest.approx((10.5, 6.3), abs=0.5)
+    assert wide.get_size_inches() == pytest.approx((10.7, 6.7), abs=0.5)
     assert narrow.get_size_inches()[0] == pytest.approx(width)
     assert matrices(wide)["input"].get_position().x1 < matrices(wide)["query"].get_position().x0
     assert matrices(narrow)["input"].get_position().y0 > matrices(narrow)["W_query"].get_position().y1

@@ -337,7 +337,8 @@ def _show(explanation: "Explanation", display: DisplayOptions, sentence: str | N
         raise ArgumentError(f"--row must be from 0 to {rows - 1}, since queries count from 0; it is {display.row}")
     picture = _saved(
         lambda: explanation.figure(
-            display.steps, head=head, title=display.title, color_map=_color_map(display.color_map)
+            display.steps, head=head, title=display.title, color_map=_color_map(display.color_map),
+            language=display.language or "en",
         ),
         display,
     )  # fmt: skip
@@ -357,8 +358,8 @@ def _show(explanation: "Explanation", display: DisplayOptions, sentence: str | N
 def _saved_page(explanation: "Explanation", head: int, display: DisplayOptions, sentence: str | None) -> Path | None:
     """Writes the page of the calculation, which opens on a head, before tables are printed; its path."""
     if display.html is None:
-        if display.language is not None:
-            raise ArgumentError("--language is of a page; give --html too")
+        if display.language is not None and display.picture is None:
+            raise ArgumentError("--language is of a page or a picture; give --html or --picture too")
         return None
     if display.html.suffix.lower() != ".html":
         raise ArgumentError(f"--html must end in .html; it is {str(display.html)!r}")

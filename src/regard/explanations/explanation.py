@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
@@ -462,6 +462,7 @@ class Explanation:
         color_map: str | Mapping[str, str] | None = None,
         transposed: bool = False,
         width: float | None = None,
+        language: Literal["en", "zh"] = "en",
     ) -> "Figure":
         """Draws the calculation as a flow from left to right, or chosen steps as annotated heatmaps.
 
@@ -476,6 +477,7 @@ class Explanation:
                 more, and red for less than 0.
             transposed: whether to draw panels whose vectors are columns: a query, a key or a value for each column.
             width: the most inches of a flow, such as 7 for a paper; None: as large as its matrices need.
+            language: of the words of a flow.
 
         Returns:
             A figure of matplotlib.
@@ -507,6 +509,7 @@ class Explanation:
                 self.projected,
                 [] if self.units is None else self.units.steps,
                 {} if self.settings is None else self.settings.of_head(batch, head),
+                language,
             ).flow()
             return calculation_flow(flow, title=title, width=width)
         return step_figure(

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from regard.explanations.step import Step, plain_name
 from regard.pictures.calculation import Panel
-from regard.pictures.calculation_flow import Flow, Term
+from regard.pictures.flow_terms import Flow, Term, say
 from regard.pictures.fonts import visible_token
-from regard.pictures.numbers import cell_texts
+from regard.pictures.numbers import cell_texts, percent
 
 COMPARISONS = {
     "Cosine": "cos(query, key)",
@@ -66,6 +66,7 @@ class FlowOfSteps:
         projected: the parts that are projections of an input.
         units: the steps of a score with units.
         settings: the names and parameters of the score and the normalizer.
+        language: ``"en"`` or ``"zh"``.
     """
 
     steps: Mapping[str, Step]
@@ -76,6 +77,7 @@ class FlowOfSteps:
     projected: tuple[str, ...]
     units: Sequence[Any]
     settings: Mapping[str, Any]
+    language: str = "en"
 
     @property
     def score(self) -> str:
@@ -103,7 +105,10 @@ class FlowOfSteps:
 
     def flow(self) -> Flow:
         """Returns the calculation to draw."""
-        return Flow(self._lanes(), self._scores(), self._results(), *self.names, list(self._sentences()))
+        return Flow(self._lanes(), self._scores(), self._results(), *self.names, list(self._sentences()), self.language)
+
+    def _say(self, text: str, **values: object) -> str:
+        return say(text, self.language, **values)
 
     def _panel(self, step: Step, name: str | None = None, note: str | None = None) -> Panel:
         plain = plain_name(step.name)
@@ -126,10 +131,10 @@ class FlowOfSteps:
             before, own = lanes[number - 1 : number + 1]
             if len(before) == len(own) == 1 and self._same(names[number - 1], names[number]):
                 panel = before[0].panel
-                note = f"{panel.note}; {NOTES[names[number]]}"
+                note = f"{self._say(panel.note or '')}; {self._say(NOTES[names[number]])}"
                 shared = [
                     before[0]._replace(
-                        panel=replace(panel, name=f"{panel.name} = {names[number]}", note=note),
+                        panel=replace(panel, name=" = ".join(map(self._say, (panel.name, names[number]))), note=note),
                         looked_at=self.traced.key,
                     )
                 ]
@@ -168,7 +173,9 @@ class FlowOfSteps:
             bias = "+ b " if f"score {name} projection.bias" in self.steps else ""
             terms.append(Term("×" if terms else f"{name} ×", panel))
             sign = f"{bias}="
-        note = f"{NOTES[name]}, projected by the score" if name in self.projected else None
+        note = (
+            self._say("{note}, projected by the score", note=self._say(NOTES[name])) if name in self.projected else None
+        )
         return [*terms, Term(sign, self._panel(self.steps[name], note=note), asks, looked_at)]
 
     def _of_head(self, step: Step) -> Panel:
@@ -179,7 +186,7 @@ class FlowOfSteps:
         size = columns // self.heads
         own = slice(self.head * size, (self.head + 1) * size)
         part = replace(step, matrix=step.matrix[:, own], column_labels=step.column_labels[own])
-        return self._panel(part, note=f"of head {self.head}")
+        return self._panel(part, note=self._say("of head {head}", head=self.head))
 
     def _scores(self) -> list[Term]:
         """Returns the terms from the comparison to the weights."""
@@ -192,7 +199,7 @@ class FlowOfSteps:
                 step = self.steps[name]
                 sign = sign if name == "scores" else self._change(name, previous, step.matrix)
                 size = self.steps["query"].matrix.shape[1]
-                note = f"a query has {size} numbers" if sign == f"÷ √{size}" else None
+                note = self._say("a query has {size} numbers", size=size) if sign == f"÷ √{size}" else None
                 terms.append(Term(sign, self._panel(step, note=note), query, None, key))
                 previous = step.matrix
         return terms
@@ -218,7 +225,9 @@ class FlowOfSteps:
                 yield Term(sign, self._panel(weight.transposed(), "Wᵀ", "of the score"))
                 sign = "+ b =" if f"score {plain_name(name)}.bias" in self.steps else "="
             part = replace(step, matrix=step.matrix[own], row_labels=self.steps["key"].row_labels)
-            yield Term(sign, self._panel(part, note=f"of {self.names[0]} with each key"), looked_at=key)
+            yield Term(
+                sign, self._panel(part, note=self._say("of {query} with each key", query=self.names[0])), looked_at=key
+            )
             sign = "="
         if "unit weights" in self.steps:
             vector = replace(self.steps["unit weights"].transposed(), column_labels=())
@@ -264,19 +273,20 @@ class FlowOfSteps:
         row, weight = weights[query], weights[query, key].item()
         shares = bool((row >= 0).all()) and math.isclose(row.sum().item(), 1.0, abs_tol=1e-4)
         if shares:
-            yield f"“{asks}” gives {_percent(weight)} of its attention to “{looked_at}”"
+            said, part = "“{asks}” gives {percent} of its attention to “{looked_at}”", percent(weight, self.language)
+            yield self._say(said, asks=asks, looked_at=looked_at, percent=part)
         else:
-            yield f"“{asks}” gives “{looked_at}” the weight {_number(weight)}"
+            said = "“{asks}” gives “{looked_at}” the weight {weight}"
+            yield self._say(said, asks=asks, looked_at=looked_at, weight=_number(weight))
         worked = [self._worked(shares)]
         texts = cell_texts(weights.double().numpy())[query], [line[0] for line in cell_texts(value.numpy())]
         if value.shape[1] and torch.allclose(row @ value, output[query], rtol=1e-4, atol=1e-6):
             total = _number(output[query, 0].item())
-            worked.append(
-                f"output of {asks}, first number = {_products(*texts, total)}: weights × first column of value"
-            )
+            said = "output of {asks}, first number = {sum}: weights × first column of value"
+            worked.append(self._say(said, asks=asks, sum=_products(*texts, total)))
         yield from worked
         if any("≈" in text for text in worked):
-            yield "≈: the printed numbers are rounded"
+            yield self._say("≈: the printed numbers are rounded")
 
     def _worked(self, shares: bool) -> str:
         """Returns the score and the weight of the traced pair, operation by operation."""
@@ -308,7 +318,7 @@ class FlowOfSteps:
                 parts += [] if name == "masked" else [f"{sign} = {_number(steps[name][query, key].item())}"]
                 last = name
         weight = steps["weights"][query, key].item()
-        shown = _percent(weight) if shares else _number(weight)
+        shown = percent(weight, self.language) if shares else _number(weight)
         scores = steps[last][query]
         powers = (scores - scores.max()).exp()
         if torch.isfinite(scores).any() and torch.allclose(powers / powers.sum(), steps["weights"][query], atol=1e-6):
@@ -335,11 +345,6 @@ def _normalizer(name: str, parameters: Mapping[str, float]) -> str:
         if is_shown
     )
     return name.removesuffix("_with_sink").replace("_", " ") + more
-
-
-def _percent(weight: float) -> str:
-    share = 100 * weight
-    return f"{share:.0f} %" if share >= 1 or not share else f"{share:.2g} %" if share >= 0.01 else "less than 0.01 %"
 
 
 def _number(number: float) -> str:

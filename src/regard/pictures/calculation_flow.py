@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from regard.palette import ACCENT, HEAD_HUES, INK, MUTED
-from regard.pictures.calculation import Panel, panel_colors
+from regard.pictures.calculation import panel_colors
 from regard.pictures.caption import Caption, Heading
+from regard.pictures.flow_terms import Flow, Term, say
 from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import color_map, draw_cells, draw_lines, form_note, forms_of, write_labels, write_numbers
 from regard.pictures.numbers import MOST_SHOWN, as_array, cell_texts, short_number, shown_indices
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
 MARGIN, GAP, STEP, SIGN_GAP, ARROW, TURN = 0.15, 0.18, 0.28, 0.08, 0.25, 0.14  # inches, as all lengths below
-LEAST_CELL, CELL_HEIGHT, WIDEST_LABEL, LEAST_TITLE, NAME_HEIGHT = 0.4, 0.21, 0.66, 1.9, 0.2
+LEAST_CELL, PAIR_CELL, CELL_HEIGHT, WIDEST_LABEL, LEAST_TITLE, NAME_HEIGHT = 0.4, 0.5, 0.21, 0.66, 1.9, 0.2
 WIDEST_LINE = 5.0
 """The width up to which a matrix after the scores stands right of the one that it is multiplied with, or equals."""
 
@@ -35,44 +36,10 @@ LETTERS, SIGN_LETTERS, NAME, NOTE = 9.5, 14.0, 11.5, 8.5
 ARROW_STYLE = {"arrowstyle": "-|>", "color": MUTED, "linewidth": 0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 9}
 LOOKED_AT = HEAD_HUES[2]
 LONGEST_NAME = 14
-
-
-class Term(NamedTuple):
-    """A matrix of a flow, after the operation that leads to it.
-
-    Attributes:
-        sign: the operation; "" at the beginning of a lane.
-        asks, looked_at: the rows of the traced query and of its key, or None.
-        column: the column of the traced key, or None.
-        outlined: the first and the last of the columns that belong to the shown head, or None.
-    """
-
-    sign: str
-    panel: Panel
-    asks: int | None = None
-    looked_at: int | None = None
-    column: int | None = None
-    outlined: tuple[int, int] | None = None
-
-
-class Flow(NamedTuple):
-    """A calculation to draw.
-
-    Attributes:
-        lanes: the matrices up to the queries, up to the keys, and up to the values. Lanes that begin with the same
-            panel share it; equal lanes are drawn once.
-        scores: from the scores to the weights; the first sign is the comparison, such as ``"query · keyᵀ"``.
-        result: from the output on; the first sign is ``"weights × value"``.
-        asks, looked_at: the names of the traced query and of its key.
-        sentences: the first says what is traced; the others are its calculation.
-    """
-
-    lanes: Sequence[Sequence[Term]]
-    scores: Sequence[Term]
-    result: Sequence[Term]
-    asks: str
-    looked_at: str
-    sentences: Sequence[str]
+MORE = "… {count}{space}more"
+FORMS = ("hatched: masked", "crossed: NaN")
+FIXED_WORDS = (MORE, "asks: {name}", "looked at: {name}", "numbers of each matrix", "max", *FORMS)
+"""What every flow says."""
 
 
 @dataclass(eq=False)
@@ -85,6 +52,8 @@ class _Box:
     image: AxesImage
     texts: list[tuple[Any, float, float]]
     sign: Any
+    rows: Sequence[int | None]
+    columns: Sequence[int | None]
     cells: tuple[float, float]
     side: float
     above: float
@@ -101,8 +70,18 @@ class _Box:
         return self.x + self.cells[0]
 
     @property
-    def centre(self) -> float:
-        return self.x + self.cells[0] / 2
+    def level(self) -> float:
+        """The middle of the traced row: of the query, else of its key, else of all rows."""
+        return self.row(self.term.looked_at if self.term.asks is None else self.term.asks)
+
+    def row(self, index: int | None) -> float:
+        return self.middle if index is None else self.top + (self.rows.index(index) + 0.5) * CELL_HEIGHT
+
+    @property
+    def traced(self) -> float:
+        """The middle of the traced column, else of the first columns."""
+        column = None if self.term.column is None else self.columns.index(self.term.column) + 0.5
+        return self.x + (min(self.cells[0] / 2, 0.6) if column is None else column * self.cells[0] / len(self.columns))
 
     @property
     def top(self) -> float:
@@ -152,13 +131,12 @@ class _Drawing:
         labels = [
             label for term in terms for label in (*(term.panel.row_labels or ()), *(term.panel.column_labels or ()))
         ]
-        self.lettering = Lettering(
-            [
-                *(flow.asks, flow.looked_at, *flow.sentences, "asks ↓ looked at → … ⋯"),
-                *(visible_token(label, LONGEST_NAME) for label in labels),
-                *(text for term in terms for text in (term.sign, term.panel.name, term.panel.note or "")),
-            ]
-        )
+        self.caption = Caption(language="zh" if flow.language == "zh" else "en")
+        parts = [part for term in terms for part in (term.sign, term.panel.name, term.panel.note or "")]
+        spoken = [*parts, *(FIXED_WORDS), *flow.sentences]
+        names = (visible_token(label, LONGEST_NAME) for label in labels)
+        texts = (flow.asks, flow.looked_at, "… ⋯", *(say(text, flow.language) for text in spoken), *names)
+        self.lettering = Lettering(self.caption.texts(*texts))
         self.figure = new_sheet(1.0, 1.0)
         self.canvas = self.figure.add_axes((0, 0, 1, 1), label="operations")
         self.canvas.set_axis_off()
@@ -191,7 +169,7 @@ class _Drawing:
 
     def _text(self, text: str, size: float, **style: Any) -> Any:
         artist = self.canvas.text(0, 0, "", fontsize=size, **{"color": INK, "va": "baseline", **style})
-        return self.lettering.letter(artist, text)
+        return self.lettering.letter(artist, say(text, self.flow.language))
 
     def _box(self, term: Term) -> _Box:
         """Draws the cells of a matrix; where they lie is decided by `arrange`."""
@@ -207,13 +185,13 @@ class _Drawing:
                     texts[line][number], matrix[line, number] = drawn_texts[row][column], whole[row, column]
         has_pairs, has_words = term.column is not None, (term.asks, term.looked_at) != (None, None)
         names = (
-            _folded(panel.row_labels, rows, whole.shape[0], " ", has_words),
-            _folded(panel.column_labels, columns, whole.shape[1], "\n", has_pairs),
+            self._folded(panel.row_labels, rows, whole.shape[0], " ", has_words),
+            self._folded(panel.column_labels, columns, whole.shape[1], "\n", has_pairs),
         )
         axes = self.figure.add_axes((0, 0, 1, 1), label=panel.name)
         image = draw_cells(axes, matrix, **panel_colors(panel, whole, signed=True))
         longest = self._text(max((text for line in texts for text in line), key=len), LETTERS)
-        cell = max(LEAST_CELL, text_extent(longest)[0] + 0.06)
+        cell = max(PAIR_CELL if has_pairs else LEAST_CELL, text_extent(longest)[0] + 0.06)
         widest = max((text_extent(self.lettering.letter(longest, name))[0] + 0.08 for name in names[1]), default=0.0)
         longest.remove()
         cell = max(cell, widest) if widest <= WIDEST_LABEL else cell
@@ -222,11 +200,13 @@ class _Drawing:
         ))  # fmt: skip
         draw_lines(axes, *matrix.shape, color="#ffffff" if panel.kind != "weights" else "#c3c8d0", width=0.8)
         write_numbers(axes, image, texts, LETTERS)
-        width, above = len(columns) * cell, above + 0.04 if above else 0.06
+        width, above = len(columns) * cell, above + 0.08 if above else 0.06
         _trace(axes, term, rows, columns)
         drawn: list[tuple[Any, float, float]] = []
         if has_pairs:
-            asks, looked_at = (self._text(text, NOTE, color=MUTED) for text in ("asks ↓", "looked at →"))
+            asks, looked_at = (
+                self._text(text, NOTE, color=MUTED) for text in map(self.caption.say, ("axisQuery", "axisKey"))
+            )
             asks.set_ha("right")
             side = max(side, text_extent(asks)[0] + 0.06)
             drawn = [(asks, -0.06, -0.08), (looked_at, width + 0.08, -0.08)]
@@ -234,7 +214,8 @@ class _Drawing:
         named, noted = text_extent(name)[0], text_extent(note)[0] if panel.note else 0.0
         room = max(LEAST_TITLE, side + width)
         if panel.note and named + 0.1 + noted > room:
-            self.lettering.letter(note, wrapped(panel.note, max(16, int(len(panel.note) * room / noted))))
+            text = note.get_text()
+            self.lettering.letter(note, wrapped(text, max(8, int(len(text) * room / noted))))
             note.set(va="bottom", linespacing=1.1)
             drawn.append((note, -side, -above))
             title, lower = max(named, text_extent(note)[0]), text_extent(note)[1] + 0.05
@@ -246,7 +227,18 @@ class _Drawing:
         size = SIGN_LETTERS if term.sign in ("×", "=") else LETTERS
         sign = self._text(term.sign, size, ha="center", va="center", linespacing=1.1)
         cells = width, len(rows) * CELL_HEIGHT
-        return _Box(term, axes, image, drawn, sign, cells, side, above + lower + NAME_HEIGHT, max(widths))
+        return _Box(
+            term, axes, image, drawn, sign, rows, columns, cells, side, above + lower + NAME_HEIGHT, max(widths)
+        )
+
+    def _folded(
+        self, labels: Sequence[str] | None, shown: Sequence[int | None], size: int, space: str, has_words: bool
+    ) -> list[str]:
+        """Returns the names of the rows or columns that are drawn; none if they only count them all from 0."""
+        if not labels or (not has_words and None not in shown and list(labels) == [str(k) for k in range(size)]):
+            return []
+        more = say(MORE, self.flow.language, count=f"{size - len(shown) + 1:,}", space=space)
+        return [more if index is None else visible_token(labels[index], LONGEST_NAME) for index in shown]
 
     def arrange(self, stacked: bool, limit: float) -> tuple[float, float]:
         """Puts the lanes above each other and all that follows in columns at their right; returns the size.
@@ -339,19 +331,21 @@ class _Drawing:
             for box in lane:
                 box.sign.set_position((box.left - box.sign_width / 2, box.middle))
         for box in self.shared:
-            own = [lane[1] for lane in self.lanes if lane[0] is box]
-            turn = min(each.left - each.sign_width for each in own) - 0.08
-            if box.right > turn:
-                down = box.x + 0.06, box.bottom + 0.08
-                path = [(down[0], box.bottom), down, (turn, down[1])]
-            else:
-                path = [(box.right, box.middle), (turn, box.middle)]
-            for each in own:
-                self._path(*path, (turn, each.middle), (each.left - each.sign_width + 0.04, each.middle), arrow=False)
+            own = [lane for lane in self.lanes if lane[0] is box]
+            turn = min(lane[1].left - lane[1].sign_width for lane in own) - 0.08
+            for lane in own:
+                asks, each = lane[-1].term.asks is not None, lane[1]
+                side, y = (turn - 0.07 * asks, box.row(box.term.asks if asks else box.term.looked_at))
+                path = [(box.right, y), (side, y)]
+                if box.right > turn:
+                    down, low = box.x + 0.06, box.bottom + 0.08
+                    path, side = [(down, box.bottom), (down, low), (turn, low)], turn
+                end = (each.left - each.sign_width + 0.04, each.middle)
+                self._path(*path, (side, each.middle), end, arrow=False, color=ACCENT if asks else LOOKED_AT)
 
     def _connect(self, box: _Box, before: _Box | None) -> None:
         """Draws the operation that leads to the first matrix of a line, and the lines that lead to the operation."""
-        middle, end = box.middle, box.left - 0.04
+        middle, end = box.level, box.left - 0.07
         column = next(k for k, column in enumerate(self.columns) if any(line[0] is box for line in column))
         is_top, turn = self.columns[column][0][0] is box, self.turns[column]
         if box not in self.nodes:
@@ -359,12 +353,11 @@ class _Drawing:
             if is_top:
                 box.sign.set_va("bottom")
                 box.sign.set_position(((turn + end) / 2, middle - 0.04))
-                self._path((before.right, before.middle), (turn, before.middle), (turn, middle), (end, middle))
+                self._path((before.right, before.level), (turn, before.level), (turn, middle), (end, middle))
             else:
                 line = next(line for line in self.lines if before in line)
                 top, bend = box.top - box.above - 0.02, line[0].middle + _below(line) + 0.08
-                x = box.x + min(box.cells[0] / 2, 0.6)
-                start = x if before.x <= x <= before.right else before.centre
+                x, start = box.traced, before.traced
                 box.sign.set_ha("left")
                 box.sign.set_position((x + 0.09, (bend + top) / 2))
                 self._path((start, before.bottom), (start, bend), (x, bend), (x, top))
@@ -375,54 +368,63 @@ class _Drawing:
         box.sign.set_position((x, middle))
         self._path((end - ARROW, middle), (end, middle))
         if box is self.nodes[0]:
-            for source in dict.fromkeys(self.ends[:2]):
-                if abs(source.middle - middle) < edge:
-                    self._path((source.right, source.middle), (left, source.middle))
-                elif not self.bus and source.middle > self.nodes[1].middle - 0.3:
+            for source, color in zip(self.ends[:2], (ACCENT, LOOKED_AT), strict=True):
+                y = source.level if color == ACCENT else source.row(source.term.looked_at)
+                if abs(y - middle) < edge:
+                    self._path((source.right, y), (left, y), color=color)
+                elif not self.bus and y > self.nodes[1].level - 0.3:
                     # Its line goes around the product of the weights with the values.
                     side = turn - 0.07
-                    self._path((source.right, source.middle), (side, source.middle), (side, middle), (left, middle))
+                    self._path((source.right, y), (side, y), (side, middle), (left, middle), color=color)
                 else:
-                    side = edge if source.middle > middle else -edge
-                    self._path((source.right, source.middle), (x - 0.08, source.middle), (x - 0.08, middle + side))
+                    side, at = edge if y > middle else -edge, x - (0.12 if color == ACCENT else 0.0)
+                    self._path((source.right, y), (at, y), (at, middle + side), color=color)
             return
         source, weights = self.ends[2], self.weights
         y = source.middle + (0.06 if source in self.ends[:2] else 0.0)
+        self._path((source.right + 0.05, source.top), (source.right + 0.05, source.bottom), arrow=False)  # all rows
         if self.bus:
             side = self.turns[0] - 0.06
-            self._path((source.right, y), (side, y), (side, self.bus), (x, self.bus), (x, middle + edge))
+            self._path((source.right + 0.05, y), (side, y), (side, self.bus), (x, self.bus), (x, middle + edge))
         else:
             side = self.turns[0]
             bend = [] if abs(y - middle) < 0.02 else [(side, y), (side, middle)]
-            self._path((source.right, y), *bend, (left, middle))
+            self._path((source.right + 0.05, y), *bend, (left, middle))
         if is_top:
-            bend = [] if abs(weights.middle - middle) < 0.02 else [(turn, weights.middle), (turn, middle)]
-            self._path((weights.right, weights.middle), *bend, (left, middle))
+            bend = [] if abs(weights.level - middle) < 0.02 else [(turn, weights.level), (turn, middle)]
+            self._path((weights.right, weights.level), *bend, (left, middle), color=ACCENT)
         else:
-            start, bend = weights.x + 0.2, weights.bottom + 0.1
-            self._path((start, weights.bottom), (start, bend), (x + 0.08, bend), (x + 0.08, middle - edge))
+            side, bend = weights.right + 0.12, weights.bottom + 0.1
+            points = [(weights.right, weights.level), (side, weights.level), (side, bend), (x + 0.08, bend)]
+            self._path(*points, (x + 0.08, middle - edge), color=ACCENT)
 
-    def _path(self, *points: tuple[float, float], arrow: bool = True) -> None:
+    def _path(self, *points: tuple[float, float], arrow: bool = True, color: str = MUTED) -> None:
         """Draws a line through points, with an arrow at its end."""
         x, y = zip(*points, strict=True)
-        self.canvas.plot(x, y, color=MUTED, linewidth=1.0, solid_joinstyle="round", solid_capstyle="butt")
+        self.canvas.plot(x, y, color=color, linewidth=1.0, solid_joinstyle="round", solid_capstyle="butt")
         if arrow:
             (x0, y0), (x1, y1) = points[-2:]
             size = max(abs(x1 - x0), abs(y1 - y0)) or 1.0
             back = (x1 - 0.05 * (x1 - x0) / size, y1 - 0.05 * (y1 - y0) / size)
-            self.canvas.annotate("", (x1, y1), back, arrowprops=ARROW_STYLE)
+            self.canvas.annotate("", (x1, y1), back, arrowprops={**ARROW_STYLE, "color": color})
 
     def _keys(self, top: float, right: float) -> float:
         """Draws what the colours mean, each once, from left to right; returns the lower end."""
         low, high = (short_number(end) for end in self.weights.image.get_clim())
         matrices = [np.asarray(box.term.panel.matrix) for box in self.boxes]
+        language = self.flow.language
         forms = form_note({form for each in matrices for form in forms_of(each)} - {"zero"})
+        forms = ", ".join(say(form, language) for form in forms.split(", "))
+        asks, looked_at = (
+            say(text, language, name=visible_token(name))
+            for text, name in (("asks: {name}", self.flow.asks), ("looked at: {name}", self.flow.looked_at))
+        )
         left, y = 0.0, top + 0.08
         for before, colors, after, color in (
-            (f"asks: {visible_token(self.flow.asks)}", "", "", ACCENT),
-            (f"looked at: {visible_token(self.flow.looked_at)}", "", "", LOOKED_AT),
-            (f"attention weight  {low}", self.weights.image.get_cmap().name, high, MUTED),
-            ("numbers of each matrix  −max", "sign", "max", MUTED),
+            (asks, "", "", ACCENT),
+            (looked_at, "", "", LOOKED_AT),
+            (f"{self.caption.say('weightTitle')}  {low}", self.weights.image.get_cmap().name, high, MUTED),
+            (f"{say('numbers of each matrix', language)}  −{say('max', language)}", "sign", "max", MUTED),
             (forms, "", "", MUTED),
         ):
             if not before or (colors == "sign" and not any(b.image.get_cmap().name == "sign" for b in self.boxes)):
@@ -440,16 +442,6 @@ class _Drawing:
                 self.canvas.imshow(np.linspace(0, 1, 128)[None], cmap=color_map(colors), aspect="auto", extent=box)
             left += width + 0.3
         return y + 0.08
-
-
-def _folded(
-    labels: Sequence[str] | None, shown: Sequence[int | None], size: int, space: str, has_words: bool
-) -> list[str]:
-    """Returns the names of the rows or columns that are drawn; none if they only count them all from 0."""
-    if not labels or (not has_words and None not in shown and list(labels) == [str(k) for k in range(size)]):
-        return []
-    more = f"… {size - len(shown) + 1:,}{space}more"
-    return [more if index is None else visible_token(labels[index], LONGEST_NAME) for index in shown]
 
 
 def _trace(axes: Axes, term: Term, rows: Sequence[int | None], columns: Sequence[int | None]) -> None:

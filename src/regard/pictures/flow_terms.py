@@ -1,0 +1,79 @@
+"""The matrices and the words of a calculation that is drawn as a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from regard.pictures.calculation import Panel
+
+CHINESE = {
+    "input": "输入", "query": "查询", "key": "键", "value": "值", "scores": "分数", "scaled": "缩放后",
+    "capped": "限幅后", "biased": "加偏置后", "masked": "掩蔽后", "weights": "权重", "output": "输出", "sum": "和",
+    "concatenated": "拼接", "projected": "投影", "state and context": "状态与上下文", "decoder output": "解码器输出",
+    "[state; context]": "[状态; 上下文]", "query\n· keyᵀ": "查询\n· 键ᵀ", "weights\n× value": "权重\n× 值",
+    "query ×": "查询 ×", "key ×": "键 ×", "query + key": "查询 + 键", "query · Wᵀ": "查询 · Wᵀ",
+    "cos(query, key)": "cos(查询, 键)", "[query; key] ×": "[查询; 键] ×", "distance(query, key)": "距离(查询, 键)",
+    "score(query, key)": "分数(查询, 键)", "+ bias": "+ 偏置", "+ mask": "+ 掩码", "with all heads": "与所有头拼接",
+    "with the state": "与状态拼接", "a row for each word": "每个词一行", "what asks": "谁在发问",
+    "what is looked at": "谁被看", "what is mixed": "混合什么", "how well they match": "有多相配",
+    "who looks at whom": "谁看谁", "the mixed values": "混合后的值",
+    "a row for each position of a key": "键的每个位置一行", "of the score": "评分函数的",
+    "of head {head}": "第 {head} 头的", "{note}, projected by the score": "{note}，经评分函数投影",
+    "of the tanh layer": "tanh 层的", "a query has {size} numbers": "一个查询有 {size} 个数",
+    "of {query} with each key": "{query} 与每个键", "how much each unit counts": "每个单元的分量",
+    "mixes the heads": "混合各头", "asks: {name}": "发问：{name}", "looked at: {name}": "被看：{name}",
+    "numbers of each matrix": "每个矩阵的数", "max": "最大", "blank: zero": "空白：零",
+    "hatched: masked": "斜线：被掩蔽", "crossed: NaN": "叉线：NaN", "… {count}{space}more": "其余{space}{count} 个",
+    "“{asks}” gives {percent} of its attention to “{looked_at}”": "“{asks}”把 {percent} 的注意力给了“{looked_at}”",
+    "“{asks}” gives “{looked_at}” the weight {weight}": "“{asks}”给“{looked_at}”的权重是 {weight}",
+    "output of {asks}, first number = {sum}: weights × first column of value": "{asks} 的输出，第一个数 = {sum}：权重 × 值的第一列",
+    "≈: the printed numbers are rounded": "≈：所印的数经过舍入",
+}  # fmt: skip
+"""What a flow says in Chinese, by its English words."""
+
+
+class Term(NamedTuple):
+    """A matrix of a flow, after the operation that leads to it.
+
+    Attributes:
+        sign: the operation; "" at the beginning of a lane.
+        asks, looked_at: the rows of the traced query and of its key, or None.
+        column: the column of the traced key, or None.
+        outlined: the first and the last of the columns that belong to the shown head, or None.
+    """
+
+    sign: str
+    panel: Panel
+    asks: int | None = None
+    looked_at: int | None = None
+    column: int | None = None
+    outlined: tuple[int, int] | None = None
+
+
+class Flow(NamedTuple):
+    """A calculation to draw.
+
+    Attributes:
+        lanes: the matrices up to the queries, up to the keys, and up to the values. Lanes that begin with the same
+            panel share it; equal lanes are drawn once.
+        scores: from the scores to the weights; the first sign is the comparison, such as ``"query · keyᵀ"``.
+        result: from the output on; the first sign is ``"weights × value"``.
+        asks, looked_at: the names of the traced query and of its key.
+        sentences: the first says what is traced; the others are its calculation.
+        language: ``"en"`` or ``"zh"``, of all words but the names of rows and columns.
+    """
+
+    lanes: Sequence[Sequence[Term]]
+    scores: Sequence[Term]
+    result: Sequence[Term]
+    asks: str
+    looked_at: str
+    sentences: Sequence[str]
+    language: str = "en"
+
+
+def say(text: str, language: str, /, **values: object) -> str:
+    """Returns a text of a flow in a language, with its places filled in."""
+    chosen = CHINESE.get(text, text) if language == "zh" else text
+    return chosen.format(**values) if values else chosen
