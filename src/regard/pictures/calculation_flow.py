@@ -289,7 +289,11 @@ class _Drawing:
             right = max(line[-1].left + line[-1].width for line in column)
         is_below = not any(line[0] is self.nodes[1] for line in self.columns[0])
         self.bus = self.height + 0.1 if is_below else 0.0
-        return max(right, *(box.left + box.width for box in self.boxes)) + 2 * MARGIN, max(self.height, self.bus)
+        signs = [
+            line[0].traced + 0.09 + text_extent(line[0].sign)[0] for line in self.lines if line[0] not in self.nodes
+        ]
+        right = max(right, *signs, *(box.left + box.width for box in self.boxes))
+        return right + 2 * MARGIN, max(self.height, self.bus)
 
     def draw(self, across: float, title: str, scale: float) -> None:
         """Draws operations and texts, and makes the sheet as large as that, times a scale."""

@@ -27,7 +27,9 @@ CHINESE = {
     "hatched: masked": "斜线：被掩蔽", "crossed: NaN": "叉线：NaN", "… {count}{space}more": "其余{space}{count} 个",
     "“{asks}” gives {percent} of its attention to “{looked_at}”": "“{asks}”把 {percent} 的注意力给了“{looked_at}”",
     "“{asks}” gives “{looked_at}” the weight {weight}": "“{asks}”给“{looked_at}”的权重是 {weight}",
-    "output of {asks}, first number = {sum}: weights × first column of value": "{asks} 的输出，第一个数 = {sum}：权重 × 值的第一列",
+    "output of {asks}, first number = {sum}: weights × first column of value":
+        "{asks} 的输出，第一个数 = {sum}：权重 × 值的第一列",
+    "the heads' outputs side by side": "各头输出并列", "the output, projected": "投影后的输出",
     "≈: the printed numbers are rounded": "≈：所印的数经过舍入",
 }  # fmt: skip
 """What a flow says in Chinese, by its English words."""
