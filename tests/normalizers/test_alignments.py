@@ -86,6 +86,15 @@ def test_alignments_by_single_keys_are_their_equations(mask):
             torch.testing.assert_close(moved[b, h], paths(one, forward(agent.transition[h].tolist())))
 
 
+@pytest.mark.parametrize("score", [-70.0, 0.0, 59.0, 60.0, 61.0, 300.0])
+def test_the_derivative_by_a_path_that_does_not_begin_is_exact_up_to_its_limit(score):
+    moves = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    weights = ForwardAlignment(moves)(torch.tensor([[1.0, 1.0 + score, 0.0]], dtype=torch.float64))
+    assert weights.tolist() == [[1.0, 0.0, 0.0]]
+    (gradient,) = torch.autograd.grad(weights[0, 1], moves)
+    assert gradient.item() == pytest.approx(math.exp(min(score, 60.0)), rel=1e-12)
+
+
 @pytest.mark.parametrize("name", ALIGNMENTS)
 @pytest.mark.parametrize("mask", ["none", "where"])
 def test_an_alignment_step_by_step_is_the_whole_one(name, mask):

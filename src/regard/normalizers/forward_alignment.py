@@ -35,8 +35,9 @@ class ForwardAlignment(AlignmentNormalizer, fields=("transition", "previous")):
         ArgumentError: the transition is not in [0, 1].
         KindError: an argument is no number and no floating-point tensor.
 
-    Numerics: the largest score of the keys that a path reaches is subtracted before the exponentials, so that any
-    scores give exact weights. Half precision is computed in float32.
+    Numerics: the largest score of the keys that a path reaches is subtracted before the exponentials, so that no score
+    overflows; a path ends where its weight is too small for the dtype. The derivative by what no path reaches (u of 0
+    or 1) is exact up to a score of 60 above that one, and stays there beyond. Half precision is computed in float32.
 
     Example:
         >>> import torch
