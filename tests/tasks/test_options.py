@@ -1,6 +1,7 @@
 """One vocabulary of options: a name means the same in every task, and old and foreign names lead to it."""
 
 import dataclasses
+import itertools
 import json
 import subprocess
 import sys
@@ -14,12 +15,13 @@ import regard
 from regard.cli.config_options import field_help
 from regard.cli.run_configuration import as_yaml, compose_config
 from regard.configuration import Configuration
-from regard.configuration.options import is_union, option_fields, option_types
+from regard.configuration.options import choices, is_union, offered, option_fields, option_types
 from regard.configuration.upgrades import upgraded
 from regard.errors import ArgumentError, RunError
 from regard.models import checkpoint
 from regard.names.old_names import FOREIGN_FIELDS, RENAMED_FIELDS, REPLACED_OPTIONS
 from regard.tasks import registry
+from regard.tasks.task import TableTask
 from regard.training.config import RunConfig, make_config
 
 MEANINGS = {
@@ -378,6 +380,40 @@ def test_every_suggestion_is_an_option_of_some_command():
     assert {name for names in FOREIGN_FIELDS.values() for name in names} <= known
     for line in REPLACED_OPTIONS.values():
         assert {part.removeprefix("--") for part in line.split() if part.startswith("--")} <= known
+
+
+def builds(task, field, choice):
+    """Whether some configuration of the model that a task trains has this choice."""
+    kind, hints = task.model_config, option_types(task.model_config)
+    needs = dict(field.metadata.get("needs", {})) | {"backbone": "torchvision:resnet18"}
+    needs = {name: value if isinstance(value, tuple) else (value,) for name, value in needs.items() if name in hints}
+    architectures = choices(hints["architecture"]) if "architecture" in hints else (None,)
+    needs.setdefault("architecture", architectures)
+    for values in itertools.product(*needs.values(), ({}, {"position": "none"})):
+        options = dict(zip(needs, values, strict=False)) | values[-1] | {field.name: choice}
+        options = {name: value for name, value in options.items() if name in hints and value is not True}
+        for without in ((), ("backbone",)):
+            known = {name: value for name, value in options.items() if name not in without}
+            try:
+                TableTask.check_run(task, types.SimpleNamespace(model=kind(**known)))
+            except ArgumentError:
+                continue
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", registry.BUILT_IN_TASKS)
+def test_a_choice_that_help_offers_makes_a_model_and_no_other_does(name):
+    task, seen = registry.find(name), 0
+    texts, hints = field_help(task.model_config), option_types(task.model_config)
+    for field in option_fields(task.model_config):
+        known, shown = choices(hints[field.name]), offered(task.model_config, field.name)
+        for choice in (choice for choice in known if choice is not None):
+            assert builds(task, field, choice) == (choice in shown), f"{name}: {field.name}={choice!r}"
+            if len(shown) < len(known):
+                assert (f" {choice}" in texts[field.name].replace(",", " ").replace(".", " ")) == (choice in shown)
+            seen += 1
+    assert seen
 
 
 @pytest.mark.parametrize("name", ["classify", "language", "summarize", "transcribe", "translate"])

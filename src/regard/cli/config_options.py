@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from regard.cli.option_errors import option
-from regard.configuration.options import option_fields, option_help, option_types
+from regard.configuration.options import offered, option_fields, option_help, option_types
 from regard.names.field_texts import field_texts
 
 
@@ -48,7 +48,10 @@ class OptionPanel:
                         name=self.spellings.get(name, (option(name),)),
                         negative=_negative(name, kinds[name], self.negatives or fields[name].default is True),
                         help=texts.get(name),
-                        show_choices=not all(f"{choice}" in texts.get(name, "") for choice in _choices(kinds[name])),
+                        show_choices=not all(
+                            f"{choice}" in texts.get(name, "")
+                            for choice in offered(self.kind, name) or _choices(kinds[name])
+                        ),
                         group=group,
                         # A text may begin with a hyphen; Cyclopts accepts negative numbers anyway.
                         allow_leading_hyphen=str in (kinds[name], *typing.get_args(kinds[name])),

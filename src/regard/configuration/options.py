@@ -113,6 +113,12 @@ def option_types(kind: type[Any], include_extras: bool = False) -> dict[str, Any
     return {one.name: hints[one.name] | None if "defaults" in one.metadata else hints[one.name] for one in fields}
 
 
+def offered(kind: type[Any], name: str) -> Sequence[Any]:
+    """Returns the values of an option whose type is a ``Literal`` that some training can have; () for other types."""
+    refused = kind.refused(name) if issubclass(kind, Configuration) else ()
+    return [choice for choice in choices(typing.get_type_hints(kind)[name]) if choice not in refused]
+
+
 def option_help(kind: type[Any], field: "dataclasses.Field[Any]", text: str, fitted: bool = False) -> str:
     """Returns the help of an option: with what it has a meaning, what it is, and how its default varies.
 
@@ -123,6 +129,8 @@ def option_help(kind: type[Any], field: "dataclasses.Field[Any]", text: str, fit
         fitted: whether the data of a run decide the default.
     """
     hints = typing.get_type_hints(kind)
+    if len(shown := offered(kind, field.name)) < len(choices(hints[field.name])):
+        text = f"{text.rstrip('.')}: {', '.join(shown)}."
     needs = {name: value for name, value in field.metadata.get("needs", {}).items() if name in hints}
     if "attention" in needs:
         needs.pop("architecture", None)  # only some architectures have it
@@ -181,6 +189,11 @@ class Configuration:
             if within is not None and value is not None:
                 check_range(field.name, value, within)
         self.check()
+
+    @classmethod
+    def refused(cls, name: str) -> Sequence[Any]:
+        """Returns the choices of a field with which no task can train such a model, so that no command offers them."""
+        return ()
 
     def check(self) -> None:
         """Raises ArgumentError if fields contradict each other; a field that the data decide may still be None."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -72,6 +73,14 @@ class TransformerOptions(Configuration):
     """Whether tokens of a stack see later ones."""
     of_self_attention: ClassVar[tuple[str, ...]] = ("kv_heads", "position")
     """Options that a stack has for its self-attention alone."""
+
+    @classmethod
+    def refused(cls, name: str) -> Sequence[Any]:
+        if name != "self_attention":
+            return super().refused(name)
+        # An indexer learns from a loss of its own.
+        causal = [choice for choice, kind in CLASSES.items() if kind.is_causal and cls.bidirectional]
+        return ["indexed", *causal]
 
     @property
     def ends_normalized(self) -> bool:
