@@ -27,8 +27,8 @@ NAMES = re.compile(
 )
 
 
-EXPORTED = ("addressOf", "mount", "say", "speak", "stateOf")
-"""What the shipped file exports: the viewer, the words of it and of the page, and a state as a part of an address."""
+EXPORTED = ("addressOf", "mount", "percent", "say", "speak", "stateOf")
+"""What the shipped file exports: the viewer, its words and percents, and a state as a part of an address."""
 
 
 def read_modules() -> dict[Path, str]:

@@ -40,8 +40,8 @@ def test_the_sentence_says_which_head_gives_more(show):
     assert shown.page.locator("select[aria-label=minus] option:checked").text_content() == "head 1"  # not head 2
     assert shown.page.locator(".bar label:has(select[aria-label=minus])").text_content().startswith("minus")
     assert ", head 0 gives “animal” 0.70 more than head 1." in told(shown)
-    assert "Over all words, head 0 looks more at animal, head 1 at tired." in told(shown)
-    assert "On average, 70 % of a word’s attention would have to move to make them alike." in told(shown)
+    assert "Over all rows, head 0 looks more at “animal”, head 1 at “tired”." in told(shown)
+    assert "On average, 70 % of a row’s attention would have to move to make them alike." in told(shown)
     shown.hover(row=5, column=3)
     assert "For “it”, head 1 gives “tired” 0.70 more than head 0." in told(shown)
     assert "0.75 − 0.05 = 0.70" in told(shown)

@@ -82,7 +82,7 @@ def test_a_masked_pair_is_said_and_uniform_counts_what_is_seen(show):
 def test_even_attention_looks_even_and_the_even_share_is_marked(show):
     count = len(WORDS)
     noise = np.random.default_rng(0).uniform(-0.02, 0.02, (1, count, count)).astype(np.float32)
-    weights = 1 / count + noise / count
+    weights = 1 / count + (noise - noise.mean(-1, keepdims=True)) / count
     axis = TokenAxis(WORDS)
     shown = show(View(AttentionRecord("x", 0, "self", axis, axis, weights)))
     svg = shown.call("svg")

@@ -72,4 +72,4 @@ def test_small_weights_with_signs_have_numbers_lines_and_a_legend_of_both_signs(
     shown.show("lines", record=0)
     assert len(strokes(shown.call("svg"))) > COUNT
     shown.show("grid")
-    assert {"0 %", "100 %", "−100 %", "+100 %"} <= {text for _, text in parts(shown.call("svg"), "text")}
+    assert {"0\xa0%", "100\xa0%", "−100\xa0%", "+100\xa0%"} <= {text for _, text in parts(shown.call("svg"), "text")}

@@ -1,13 +1,16 @@
 """What the viewer says of a cell is what float64 PyTorch computes there; and the mouse is where the labels say."""
 
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import viewer_documents as documents
+from regard.pictures.numbers import cell_number, percent, short_number, short_weight
 from regard.records import Document
-from regard.viewer import View
+from regard.viewer import View, view
 
 
 def decimals(text):
@@ -80,7 +83,7 @@ def test_hidden_special_tokens_have_their_mass_said(show):
     hidden = weights[3, 3, [0, 5]].sum().item()
     assert abs(float(re.search(r"hidden special tokens ([\d.]+)", text)[1]) - hidden) <= 0.00005
     share = weights[3, 1:5, :][:, [0, 5]].sum(-1).mean().item()
-    assert f"2 special tokens hidden with {100 * share:.1f} % of the weight" in shown.words
+    assert f"2 special tokens hidden with {percent(share)} of the weight" in shown.words
 
 
 def test_scales_are_named(show):
@@ -131,8 +134,8 @@ def test_patches_are_over_their_pixels(show):
     assert "“⁨red⁩” → patch 46 (row 2, column 4), pixels x 32–40, y 16–24" in shown.readout
     value, bound = written(shown.readout)
     assert abs(value - weights[:, 1, 1 + 2 * 21 + 4].mean().item()) <= bound
-    outside = 100 * weights[:, 1, 0].mean().item()
-    assert f"{outside:.1f} % on positions before the grid" in shown.words
+    outside = weights[:, 1, 0].mean().item()
+    assert f"{percent(outside)} on positions before the grid" in shown.words
 
 
 def test_frames_are_at_their_seconds(show):
@@ -168,3 +171,43 @@ def test_steps_show_the_calculation(show, numbers):
     assert all("÷ √3" in one for one in (svg, " ".join(cards)))
     assert "masked" in svg
     assert "(masked)" in shown.hover(row=1, column=3)
+
+
+def test_browser_and_python_write_every_number_alike(pages):
+    """Weights, cells, legends and percents in both languages: random numbers, halves of units and bounds."""
+    rng = np.random.default_rng(0)
+    halves = np.arange(0, 201) / 200
+    random = [
+        rng.random(2000),
+        10 ** rng.uniform(-9, 0, 2000),
+        1 - 10 ** rng.uniform(-9, 0, 1000),
+        10 ** rng.uniform(0, 10, 500),
+    ]
+    values = np.concatenate(
+        [np.arange(0, 65) / 64, halves, halves.astype(np.float32), np.nextafter(halves, 0), *random]
+    )
+    values = np.concatenate([values, -values])
+    with pages.opened(300, 300, {}, offline=True) as page:
+        program = (Path(view.__file__).parent / "viewer.js").read_text(encoding="utf-8").rpartition("export {")[0]
+        told = page.evaluate(
+            """(values) => { PROGRAM
+              const parts = values.filter((value) => value >= 0 && value <= 1);
+              const percents = ["en", "zh"].map((tag) => { speak(tag); return parts.map(percent); });
+              const [weights, cells, legends] = [shortWeight, cellText, legendNumber].map((write) => values.map(write));
+              return { weights, cells, legends, percents };
+            }""".replace("PROGRAM", program),
+            values.tolist(),
+        )
+    parts = [part for part in values.tolist() if 0 <= part <= 1]
+    for name, write in (("weights", short_weight), ("cells", cell_number), ("legends", short_number)):
+        expected = [write(value) for value in values.tolist()]
+        assert [one for one in zip(values, expected, told[name], strict=True) if one[1] != one[2]] == []
+    assert told["percents"] == [[percent(part, language) for part in parts] for language in ("en", "zh")]
+    for part, text in zip(parts, told["percents"][0], strict=True):
+        number = int(text.strip("<>\xa0%"))
+        assert abs(100 * part - number) <= 1 if text[0] in "<>" else abs(100 * part - number) <= 0.5 + 1e-4
+        assert (number == 100) == (part >= 1 - 1e-6)
+        assert (number == 0) == (part == 0)
+        if part:  # the digits of all forms are the same
+            assert short_weight(part).strip("<>") == f"{number / 100:.2f}" or part < 0.005
+            assert cell_number(part).strip("<>") in ("", f"{number / 100:.2f}".removeprefix("0"), "1")

@@ -155,8 +155,8 @@ def test_heads_whose_patterns_are_known():
     assert uniform.values["entropy"] == pytest.approx((7 * math.log(7) + 5 * math.log(5)) / 12)
     assert uniform.values["induction"] == pytest.approx((3 * 1 / 7 + 2 / 7 + 2 * 1 / 5) / 6)
     reasons = {prunable.head.head: prunable.reason for prunable in found.prunable()}
-    assert reasons[1] == "100.0% of its weight goes to the first token"
-    assert reasons[3] == "its entropy is 100.0% of that of uniform weights"
+    assert reasons[1] == "100 % of its weight goes to the first token"
+    assert reasons[3] == "its entropy is 100 % of that of uniform weights"
     assert set(reasons) == {1, 3}
     assert {prunable.head.head for prunable in found.prunable(uniform=0.0)} == {0, 1, 2, 3}
 

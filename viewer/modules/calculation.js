@@ -2,6 +2,7 @@
 
 /** @import { StepsData } from "./steps_data.js" */
 
+import { sumOf } from "./numbers.js";
 import { NORMALIZERS, normalized } from "./normalizers.js";
 
 /** A head's calculation, as the model does it or with another temperature, scale, mask or normalizer. */
@@ -71,6 +72,12 @@ export class Calculation {
     const made = this.knows() ? normalized(used.normalizer, tempered, parameters) : { weights: truth };
     const weights = this.isChanged ? made.weights : truth;
     return { scores, scaled, capped, biased, masked, tempered, made, weights, truth, isModel: used.normalizer === model.normalizer };
+  }
+
+  /** Whether a query's weights are parts of a whole, as printed with two decimals. */
+  isWhole(query) {
+    const { weights } = this.row(query);
+    return weights.every((weight) => weight >= 0) && Math.abs(sumOf(weights) - 1) < 0.005;
   }
 
   /** weight × value of a key in one dimension of the output; a hidden key adds nothing, whatever its value is. */

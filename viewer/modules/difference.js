@@ -2,6 +2,7 @@
 
 import { Cells } from "./cells.js";
 import { formatWeight, shortWeight } from "./numbers.js";
+import { isOne } from "./sentence.js";
 import { headWeights } from "./head_statistics.js";
 import { CELL_KINDS } from "./map_canvas.js";
 import { MASKED, MISSING, WEIGHT, ZERO, signedShade } from "./table.js";
@@ -106,8 +107,7 @@ export class Difference extends Cells {
     if (this.columns < this.one.columns || this.columns < this.other.columns || !this.one.rowSums || !this.other.rowSums) return null;
     let sum = 0;
     for (const [r, [row, otherRow]] of this.rowPairs.entries()) {
-      const whole = [this.one.rowSums[row], this.other.rowSums[otherRow]].every((total) => Math.abs(total - 1) < 0.02);
-      if (!whole || this.one.measure !== "weights" || this.one.signed || this.other.signed) return null;
+      if (!isOne(this.one, this.one.rowSums[row]) || !isOne(this.other, this.other.rowSums[otherRow])) return null;
       for (let column = 0; column < this.columns; column += 1) sum += Math.abs(this.value(r, column)) / 2;
     }
     return this.rows ? sum / this.rows : null;

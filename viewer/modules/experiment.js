@@ -2,7 +2,7 @@
 
 import { action, make } from "./elements.js";
 import { say } from "./language.js";
-import { exactPercent, percent, printed, strongest } from "./numbers.js";
+import { percent, printed, strongest } from "./numbers.js";
 import { normalizerName, plainNumber } from "./stations.js";
 import { shortText } from "./text.js";
 
@@ -115,12 +115,12 @@ export class Experiment {
     this.title.textContent = say("walk_row_title", { query: tokenName("queries", row) });
     const shown = strongest(Array.from(weights), Math.min(MOST_COLUMNS, keys.length), column).sort((a, b) => a - b);
     const highest = Math.max(1e-9, ...shown.flatMap((key) => [weights[key], calculation.isChanged ? truth[key] : 0]).filter(Number.isFinite));
-    const [exact, plain] = calculation.steps.signed ? [printed, printed] : [exactPercent, percent];
+    const plain = calculation.isWhole(row) ? percent : printed;
     const least = shown.length > 18 ? highest / 4 : 5e-3; // the percent of neighbours have no room beside each other
     const part = (weight) => `${(100 * (Number.isFinite(weight) ? weight : 0)) / highest}%`;
     const focus = this.columns.contains(/** @type {any} */ (this.columns.getRootNode()).activeElement);
     this.columns.replaceChildren(...shown.map((key) => {
-      const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: tokenName("keys", key), percent: exact(weights[key]), truth: exact(truth[key]) });
+      const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: tokenName("keys", key), percent: plain(weights[key]), truth: plain(truth[key]) });
       const ghost = calculation.isChanged && truth[key] > highest / 100 ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
       return make("button", { type: "button", class: axis?.isSpecial([key, key + 1]) ? "column special" : "column", title: label, "aria-pressed": String(key === column),
         on: { click: () => this.choosePair({ row, column: key }) } },

@@ -136,7 +136,7 @@ export function labelText(label, record, brief = false) {
     const text = record.keys.text(label.key);
     return `${brief ? `\u2068${shortText(text, 8)}\u2069` : say("does_one_key_of", { key: quoted(text) })} ${percent(label.share)}`;
   }
-  return `${patternText(label.name, record, brief)} ${percent(label.share)}`;
+  return label.name === "even" ? patternText(label.name, record, brief) : `${patternText(label.name, record, brief)} ${percent(label.share)}`;
 }
 
 /**
@@ -147,6 +147,6 @@ export const leftOutText = ({ queries, all }) => (queries < all ? say("does_of",
 
 /** When a head gets a name, in words. */
 export function noiseText(surveyed) {
-  return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
-    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
+  return surveyed ? say("names_survey", { share: percent(SURVEY_SHARE) })
+    : say("names_here", { excess: percent(LEAST_EXCESS), sink: percent(LEAST_SINK), spreads: LEAST_SPREADS });
 }

@@ -2,7 +2,7 @@
 
 import { LABEL_ORDER, headLabel, labelText, patternText, statisticsOf } from "./head_labels.js";
 import { say } from "./language.js";
-import { formatNumber } from "./numbers.js";
+import { formatNumber, percent } from "./numbers.js";
 
 /** In what order the grid can show heads; the change of the loss where it was measured. */
 export function ordersOf(records) {
@@ -27,7 +27,7 @@ export const signed = (value) => (value > 0 ? `+${formatNumber(value)}` : format
 export function captionOf(record, head, order, brief) {
   if (order === "entropy") {
     const value = relativeEntropy(record, head);
-    return value === null ? "" : say("grid_entropy", { percent: Math.round(100 * value) });
+    return value === null ? "" : say("grid_entropy", { percent: percent(value) });
   }
   if (order === "loss") {
     const value = lossChange(record, head);

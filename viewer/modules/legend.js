@@ -3,7 +3,7 @@
 import { drawKind } from "./drawing.js";
 import { say } from "./language.js";
 import { fitText, textWidth, wrapText } from "./lettering.js";
-import { clamp, legendNumber, shortWeight } from "./numbers.js";
+import { clamp, legendNumber, percent, shortWeight, withPercent } from "./numbers.js";
 import { divergingColor, rampColor, veilColor } from "./palette.js";
 import { DECADES, SCALES, scaleInverse } from "./scales.js";
 import { PHONE } from "./style.js";
@@ -12,21 +12,23 @@ import { softened } from "./themes.js";
 /** Steps of a legend's ramp; odd, so that the numbers below its ends and its middle stand under their own colours. */
 const LEGEND_STEPS = 65;
 
+/** A number of a scale with signs. */
+const signedNumber = (value) => (value > 0 ? "+" : "") + legendNumber(value);
+
 /**
  * The number below a place of a legend's ramp.
- * @param {{ramp?: string|null, scale: string, largest: number|null, beyond?: boolean, unit?: string}} legend largest: the weight of the last colour; null: the
- *   numbers are percent of what differs from map to map; unit: what follows a number
+ * @param {{ramp?: string|null, scale: string, largest: number|null, beyond?: boolean, signedText?: (value: number) => string}} legend largest: the
+ *   weight of the last colour; null: the numbers are percent; signedText: of a number with its sign
  * @param {number} shade
  */
-function tickText({ ramp, scale, largest, beyond, unit = "" }, shade) {
+function tickText({ ramp, scale, largest, beyond, signedText = signedNumber }, shade) {
   if (ramp === "signed") {
     // Zero stands in the middle, and the signs have the same scale.
     if (shade === 0.5) return "0";
-    const end = largest === null ? "100 %" : legendNumber(largest);
-    return shade < 0.5 ? `\u2212${end}` : `+${end}`;
+    return largest === null ? (shade < 0.5 ? "\u2212" : "+") + percent(1) : signedText((shade < 0.5 ? -1 : 1) * largest);
   }
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
-  const text = largest === null ? `${legendNumber(100 * part)} %` : `${legendNumber(part * largest)}${part > 0 ? unit : ""}`;
+  const text = largest === null ? withPercent(legendNumber(100 * part)) : legendNumber(part * largest);
   if (shade === 0 && (scale === "log" || scale === "share")) return `\u2264 ${text}`;
   return shade === 1 && beyond ? `\u2265 ${text}` : text;
 }
@@ -95,7 +97,7 @@ export function legendHeight(legend, width) {
 
 /**
  * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
- * A legend has: ramp ("map", "veil", "signed", "width" of lines, or null), title, scale, largest (see `tickText`), even (the weight of an even share) and mark (its name), unit (of numbers), beyond
+ * A legend has: ramp ("map", "veil", "signed", "width" of lines, or null), title, scale, largest (see `tickText`), even (the weight of an even share) and mark (its name), beyond
  * (whether something larger than the largest is shown in its colour), signs (whether some maps have the colours of signs besides), samples, text, of which `room` lines are shown, foot (whether the text stands below all).
  */
 export function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {

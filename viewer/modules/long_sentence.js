@@ -1,14 +1,14 @@
 // @ts-check
 
 import { language, say } from "./language.js";
-import { counted, legendNumber, percent } from "./numbers.js";
+import { counted, legendNumber, percent, withPercent } from "./numbers.js";
 import { quoted, shortText } from "./text.js";
 
 /** The least weight of a far pair that is named, and more than how many equal shares it is. */
 const [LEAST_WEIGHT, EVEN_TIMES] = [0.05, 5];
 
 /** A part of a query's attention, of which small ones have digits too. */
-export const shareText = (part) => (part < 0.01 ? percent(1).replace("100", legendNumber(Number((100 * part).toPrecision(2)))) : percent(part));
+export const shareText = (part) => (part < 0.01 ? withPercent(legendNumber(Number((100 * part).toPrecision(2)))) : percent(part));
 
 const tokenNamed = (axis, position) => ({ text: quoted(shortText(axis.text(position), 24)), number: counted(position) });
 

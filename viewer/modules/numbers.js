@@ -44,20 +44,20 @@ export function equalSign(result, calculate, ...numbers) {
   return printed(calculate(...numbers.map(read))) === printed(result) ? "=" : "\u2248";
 }
 
-/** The difference from 1 that numbers of single precision do not tell. */
+/** The relative difference that numbers of single precision do not tell. */
 const PRECISION = 1e-6;
 
-/** The least part that two decimals round up to the whole. */
-const NEARLY_ONE = 0.995;
+/** A size that is to be rounded: what single precision does not tell from a half is rounded up. */
+const upwards = (size) => size * (1 + PRECISION);
 
-/** Whether a number is less than 1 and two decimals would say that it is 1. */
-const isNearlyOne = (size) => size >= NEARLY_ONE && size < 1 - PRECISION;
-
-/** Decimals of a number that is nearly one, cut and not rounded: "0.9998"; behind a ">" where four do not tell it from 1. */
-function nearlyOne(size, factor = 1) {
-  const text = String(Number(((Math.floor(1e4 * size + 1e-3) * factor) / 1e4).toFixed(4)));
-  return size > 0.9999 + PRECISION ? `>\u200a${text}` : text;
+/** A size with two decimals; one that is less than 1 does not become 1. */
+function twoDecimals(size) {
+  const text = upwards(size).toFixed(2);
+  return text === "1.00" && size < 1 - PRECISION ? ">0.99" : text;
 }
+
+/** The text of a number's size with its sign, which also turns a bound around. */
+const withSign = (value, text) => (value < 0 ? `\u2212${text}`.replace("\u2212>", "<\u2212").replace("\u2212<", ">\u2212") : text);
 
 /**
  * A weight in a cell: two decimals, no zero before the point; "" for one that rounds to 0, and ">.99" for one that only rounds to 1.
@@ -65,21 +65,22 @@ function nearlyOne(size, factor = 1) {
  */
 export function cellText(value) {
   const size = Math.abs(value);
-  if (isNearlyOne(size)) return value < 0 ? "<\u2212.99" : ">.99";
-  const text = size < 1.005 ? size.toFixed(2).replace("1.00", "1").replace("0.", ".") : legendNumber(size);
-  return /[1-9]/.test(text) ? (value < 0 ? "\u2212" : "") + text : "";
+  const text = size < 1.005 ? twoDecimals(size).replace("1.00", "1").replace("0.", ".") : legendNumber(size);
+  return /[1-9]/.test(text) ? withSign(value, text) : "";
 }
 
-/** A weight in a sentence: two decimals, one digit of small ones, more of what is nearly 1. */
+/** A weight in a sentence: two decimals, one digit of small ones; only 0 is "0", and only 1 is "1.00". `short_weight` of Python has the same. */
 export function shortWeight(value) {
   if (!Number.isFinite(value)) return formatNumber(value);
   const size = Math.abs(value);
   if (size === 0) return "0";
-  const sign = value < 0 ? "\u2212" : "";
-  if (size < 0.0001) return sign ? ">\u200a\u22120.0001" : "<\u200a0.0001";
-  if (isNearlyOne(size)) return sign + nearlyOne(size);
-  return sign + (size >= 0.01 ? size.toFixed(2) : String(Number(size.toPrecision(1))));
+  const text = twoDecimals(size);
+  const small = size < 0.0001 ? "<0.0001" : String(Number(upwards(size).toPrecision(1)));
+  return withSign(value, text === "0.00" ? small : text);
 }
+
+/** The same of a difference, whose sign is said too. */
+export const signedWeight = (value) => shortWeight(value).replace(/^\d/, value > 0 ? "+$&" : "$&");
 
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
@@ -103,8 +104,8 @@ export function legendNumber(value) {
   const sign = value < 0 ? "\u2212" : "";
   if (size === Infinity) return `${sign}\u221e`;
   if (size === 0) return "0";
-  if (size >= 999.5 && size < 1e9) return sign + Math.round(size).toLocaleString("en-US");
-  const short3 = Number(size.toPrecision(3));
+  if (upwards(size) >= 999.5 && upwards(size) < 1e9) return sign + Math.round(size).toLocaleString("en-US");
+  const short3 = Number(upwards(size).toPrecision(3));
   return sign + (size < 1e-4 || size >= 1e9 ? short3.toExponential().replace("e-", "e\u2212").replace("e+", "e") : String(short3));
 }
 
@@ -133,50 +134,12 @@ export function strongest(values, most, chosen = null) {
 
 export const sumOf = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
 
-/**
- * Hundredths of parts that add up to those of their sum, as the parts are shown; the last part is what is left.
- * Rounded parts need not add up: then the last one, and where that is not enough those that are nearest to another hundredth, are
- * rounded the other way, so that each is less than a hundredth from its number (the method of largest remainders).
- * @param {number[]} parts
- * @param {(part: number) => number|null} shown a part as it is shown; null: as hundredths
- * @returns {number[]} hundredths; of other parts 0
- */
-function hundredthsOf(parts, shown) {
-  const others = parts.map(shown);
-  const hundredths = parts.map((part, place) => (others[place] === null ? Math.round(100 * part) : 0));
-  const left = Math.round(100 * (sumOf(parts) - sumOf(others.map(Number)))) - sumOf(hundredths);
-  const step = Math.sign(left);
-  const distance = (place) => Math.abs(hundredths[place] + step - 100 * parts[place]);
-  const order = Array.from(parts.keys()).filter((place) => others[place] === null && distance(place) < 1 && hundredths[place] + step < 100);
-  order.sort((a, b) => Number(b === parts.length - 1) - Number(a === parts.length - 1) || distance(a) - distance(b));
-  for (const place of order.slice(0, Math.abs(left))) hundredths[place] += step;
-  return hundredths;
-}
+/** A number of percent with its sign. */
+export const withPercent = (text) => text + (language() === "zh" ? "%" : "\u00a0%");
 
-/** Weights in a sentence, the last of which is that of all others: they add up to their sum as they are shown. */
-export function shortWeights(parts) {
-  if (!parts.every((part) => part >= 0 && part < NEARLY_ONE)) return parts.map(shortWeight);
-  const hundredths = hundredthsOf(parts, (part) => (part < 0.01 ? Number(part.toPrecision(1)) : null));
-  return parts.map((part, place) => (part < 0.01 ? shortWeight(part) : (hundredths[place] / 100).toFixed(2)));
-}
-
-/** A part as percent: a tenth of small ones, more of what is nearly all. */
-export function exactPercent(part) {
-  if (Number.isNaN(part)) return "NaN";
-  const text = part === 0 ? "0" : part < 0.001 ? "<\u00a00.1" : isNearlyOne(part) ? nearlyOne(part, 100) : part < 0.1 ? (100 * part).toFixed(1) : String(Math.round(100 * part));
-  return withPercent(text);
-}
-
-/** Parts as percent, the last of which is that of all others: they add up to their sum as they are shown. */
-export function exactPercents(parts) {
-  if (!parts.every((part) => part >= 0 && part < NEARLY_ONE)) return parts.map(exactPercent);
-  const hundredths = hundredthsOf(parts, (part) => (part < 0.1 ? Math.round(1000 * part) / 1000 : null));
-  return parts.map((part, place) => (part < 0.1 ? exactPercent(part) : withPercent(String(hundredths[place]))));
-}
-
-const withPercent = (text) => (language() === "zh" ? `${text}%` : `${text}\u00a0%`);
-
-/** A part as percent, in whole numbers; only the whole is 100, and only nothing is 0. */
+/** A part as percent in whole numbers, those of its two decimals; only the whole is 100, and only nothing is 0. `percent` of Python has the same. */
 export function percent(part) {
-  return withPercent(part > 0 && part < 0.005 ? "<\u00a01" : isNearlyOne(part) ? nearlyOne(part, 100) : String(Math.round(100 * part)));
+  const text = twoDecimals(part);
+  const shown = (text === "0.00" && part > 0 ? "<0.01" : text).replace(/[\d.]+/, (number) => String(Math.round(100 * Number(number))));
+  return withPercent(shown.replace(/[<>]/, "$&\u00a0"));
 }

@@ -2,7 +2,7 @@
 
 import { say } from "./language.js";
 import { fitText, textWidth } from "./lettering.js";
-import { clamp, shortWeight } from "./numbers.js";
+import { clamp, shortWeight, signedWeight } from "./numbers.js";
 import { divergingColor, rampColor } from "./palette.js";
 import { byWeight, evenShare, headsOf, NAMED, queryOf, strongestOf } from "./sentence.js";
 import { shortText } from "./text.js";
@@ -44,7 +44,7 @@ export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.widt
     const middle = y + (line + (rest ? 2 : 1.2)) * BAR_STEP;
     pen.text(fitText(text, name - 10, BARS_TEXT), x + name - 10, middle, { color, ...BARS_TEXT, align: "end" });
     const wide = most > 0 ? (length * Math.abs(value)) / most : 0;
-    pen.rect(x + name, middle - 8, Math.max(1, wide), 16, { fill: rest ? theme.surface : colorOf(table.shade(row, column, app.state.scale), theme), stroke: theme.border, radius: 2 });
+    if (value) pen.rect(x + name, middle - 8, Math.max(1, wide), 16, { fill: rest ? theme.surface : colorOf(table.shade(row, column, app.state.scale), theme), stroke: theme.border, radius: 2 });
     pen.text(weights[line], Math.max(x + name + wide, marked && !rest ? at : 0) + 8, middle, { color, ...BARS_TEXT });
   });
   if (!marked) return;
@@ -77,10 +77,7 @@ export function drawDifferenceBars(app, pen, table, row, { one, other }, { x, y,
     const sign = value < 0 ? -1 : 1;
     pen.text(fitText(text, name - 8, BARS_TEXT), x + name - 8, at, { ...style, align: "end" });
     pen.rect(value < 0 ? middle - wide : middle, at - 8, wide, 16, { fill, stroke: theme.border, radius: 2 });
-    pen.text(differenceText(value), middle + sign * (wide + 6), at, { ...style, align: sign < 0 ? "end" : "start" });
+    pen.text(signedWeight(value), middle + sign * (wide + 6), at, { ...style, align: sign < 0 ? "end" : "start" });
   });
   pen.path([[middle, y + 1.6 * BAR_STEP], [middle, y + (lines.length + 1.6) * BAR_STEP]], { color: theme.text, lineWidth: 1 });
 }
-
-/** A difference with its sign. */
-const differenceText = (value) => (value > 0 ? `+${shortWeight(value)}` : shortWeight(value));

@@ -2,7 +2,7 @@
 
 import { relations } from "./head_statistics.js";
 import { say } from "./language.js";
-import { formatWeight, legendNumber, percent, shortWeight, shortWeights } from "./numbers.js";
+import { formatWeight, legendNumber, percent, shortWeight } from "./numbers.js";
 import { clearestPair } from "./opening.js";
 import { textsOf } from "./record_names.js";
 import { MASKED, measureText } from "./table.js";
@@ -45,11 +45,12 @@ function search(table) {
   }
   let best = null;
   for (let row = 0; row < rows; row += 1) {
+    const alone = byWeight(table, row).length === 1; // a query that sees one key has no choice
     for (let column = 0; column < columns; column += 1) {
       const size = table.signed ? Math.abs(table.value(row, column)) : table.value(row, column);
       if (!(size > 0) || table.kind(row, column) === MASKED) continue;
       const special = record.queries.isSpecial(table.rowGroups[row]) || record.keys.isSpecial(table.columnGroups[column]);
-      const score = size - (special ? 1e6 : 0);
+      const score = size - (alone ? 1e3 : 0) - (special ? 1e6 : 0);
       if (!best || score > best.score) best = { score, row, column };
     }
   }
@@ -101,9 +102,9 @@ export function evenShareOf(table, row, column) {
   return sum;
 }
 
-/** The equal share of the keys that rows see, where it is one number; null where it differs. */
+/** The equal share of the keys that rows see, where it is one number; null where it differs, or rows do not add up to 1. */
 export function evenShare(table, rows) {
-  if (table.measure !== "weights" || table.signed) return null;
+  if ([rows].flat().some((row) => table.counts[row] > 0 && !isWhole(table, row))) return null;
   let [low, high] = [Infinity, -Infinity];
   for (const row of [rows].flat()) {
     for (let column = 0; column < table.columns; column += 1) {
@@ -125,11 +126,14 @@ export const evenShareOfAll = (table) => evenShare(table, Array.from({ length: t
 /** The same of the sum or mean of rows (see `activeSums`): one row, or the mean of all; null for sums of several. */
 export const evenShareOfSums = (table, { rows }) => (rows.length === 1 ? evenShare(table, rows) : rows.length ? null : evenShareOfAll(table));
 
+/** Whether a sum of weights is 1 as it is printed, with two decimals; that of coded weights within their errors. */
+export const isOne = (table, sum) => table.measure === "weights" && !table.signed && Math.abs(sum - 1) < (table.exact ? 0.005 : 0.02);
+
 /** Whether a row's weights add up to 1, hidden keys included: parts of them are percent. */
-const isWhole = (table, row) => table.measure === "weights" && !table.signed && Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
+export const isWhole = (table, row) => isOne(table, table.rowSums[row] + table.hidden[row]);
 
 /** Whether the shown weights of every row add up to 1. */
-export const rowsAddUp = (table) => table.rows > 0 && table.measure === "weights" && !table.signed && table.rowSums.every((sum) => Math.abs(sum - 1) < 0.02);
+export const rowsAddUp = (table) => table.rows > 0 && table.rowSums.every((sum) => isOne(table, sum));
 
 /** A number of a table in a sentence: of numbers with signs, which have no whole, also the smallest have digits. */
 const weightText = (table, value) => (table.signed && value !== 0 && Math.abs(value) < 0.01 ? legendNumber(value) : shortWeight(value));
@@ -141,10 +145,8 @@ const weightText = (table, value) => (table.signed && value !== 0 && Math.abs(va
  */
 export function strongestOf(table, row, order) {
   const first = order.slice(0, NAMED).map((column) => table.value(row, column));
-  const text = (value) => weightText(table, value);
-  if (order.length <= NAMED) return { weights: first.map(text), others: null };
-  const others = order.slice(NAMED).reduce((sum, column) => sum + table.value(row, column), 0);
-  return { weights: table.signed ? [...first, others].map(text) : shortWeights([...first, others]), others };
+  const others = order.length > NAMED ? order.slice(NAMED).reduce((sum, column) => sum + table.value(row, column), 0) : null;
+  return { weights: [...first, ...(others === null ? [] : [others])].map((value) => weightText(table, value)), others };
 }
 
 /** What stands between the statements of the line of numbers. */
@@ -153,7 +155,7 @@ export const APART = " \u2003 ";
 const resting = new WeakMap();
 
 /** What a word has, and punctuation has not. */
-export const LETTER = /[\p{L}\p{N}]/u;
+const LETTER = /[\p{L}\p{N}]/u;
 
 /** What is true of all rows of a table: that each adds up to 1, in the words of a view, and how many words look most at a mark that the model adds, where most do. */
 function textOfRows(table, whole) {
@@ -210,10 +212,11 @@ export function withHeads(table, said) {
 function sayOfParts(table, row) {
   const even = evenShare(table, row);
   if (!isWhole(table, row) || even === null) return sayOfRow(table, row);
-  const parts = byWeight(table, row).filter((column) => table.value(row, column) > 2 * even);
+  const isPart = (column) => table.columnGroups[column][0] >= (table.record.keys.entry.leading ?? 0); // not what stands before the patches
+  const parts = byWeight(table, row).filter((column) => isPart(column) && table.value(row, column) > 2 * even);
   const share = parts.reduce((sum, column) => sum + table.value(row, column), 0);
   return { text: table.record.say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: queryOf(table, row), count: parts.length,
-    all: table.columns, percent: percent(share) }), shares: say("partsShown", { weight: shortWeight(even) }) };
+    all: table.columnGroups.filter((_, column) => isPart(column)).length, percent: percent(share) }), shares: say("partsShown", { weight: shortWeight(even) }) };
 }
 
 /** What a table says of a key: who looks at it most. */

@@ -3,7 +3,7 @@
 /** @import { Calculation } from "./calculation.js" */
 
 import { say } from "./language.js";
-import { equalSign, exactPercent, exactPercents, percent, printed, strongest, sumOf } from "./numbers.js";
+import { equalSign, percent, printed, shortWeight, strongest, sumOf } from "./numbers.js";
 import { scoreSources } from "./score_sources.js";
 import { FEW_DIMENSIONS, formOf, productsOf, projects, scoreStation } from "./score_station.js";
 import { PAIR_STEPS } from "./steps_data.js";
@@ -66,6 +66,7 @@ export class Stations {
     this.pair = pair;
     this.around = around;
     this.row = calculation.row(pair.row);
+    this.isWhole = calculation.isWhole(pair.row);
     this.query = this.nameOf("queries", pair.row);
     this.key = this.nameOf("keys", pair.column);
     this.count = this.steps.columns;
@@ -92,7 +93,7 @@ export class Stations {
   /** What the stations explain: how much the query takes from the key. */
   question(count) {
     const weight = this.row.weights[this.pair.column];
-    return say(this.steps.signed ? "walk_why_weight" : "walk_why", { query: this.query, key: this.key, weight: printed(weight), percent: percent(weight), count });
+    return say(this.isWhole ? "walk_why" : "walk_why_weight", { query: this.query, key: this.key, weight: shortWeight(weight), percent: percent(weight), count });
   }
 
   /** The numbers of both words before the head, where the record has them. */
@@ -136,7 +137,7 @@ export class Stations {
       values: this.steps.rowOf(name, row), open: this.projection(name, row) });
     const isEqual = dims.query === dims.key && dims.key === dims.value;
     return { id: "vectors", title: say("walk_vectors"), figure: this.sizes(dims),
-      sentence: say(!isEqual ? "walk_says_vectors_each" : this.around.record || this.steps.has("w_query") ? "walk_says_vectors" : "walk_says_vectors_alone", dims),
+      sentence: say(!isEqual ? "walk_says_vectors_each" : this.steps.has("w_query") ? "walk_says_vectors" : "walk_says_vectors_alone", dims),
       operation: this.entry.score === "dot" ? "q \u00b7 k" : "",
       parts: [{ ...list("query", "query", this.pair.row), products: productsOf(this) }, list("key", "key", this.pair.column), { ...list("value", "key", this.pair.column), apart: true }] };
   }
@@ -227,9 +228,9 @@ export class Stations {
     return normalizer === "softmax" ? "exp \u00f7 \u03a3" : normalizer === "sparsemax" || normalizer === "entmax" ? "\u2212 \u03c4" : "";
   }
 
-  /** A part of a word in an output: percent, or a factor where weights have signs. */
+  /** A part of a word in an output: percent, or a factor where weights do not add up to 1. */
   partText(weight) {
-    return this.steps.signed ? printed(weight) : exactPercent(weight);
+    return this.isWhole ? percent(weight) : printed(weight);
   }
 
   weights() {
@@ -239,7 +240,7 @@ export class Stations {
     const known = this.calculation.knows();
     const [power, sum, most] = [made.powers?.[column] ?? NaN, made.sum ?? sumOf(weights), made.most ?? 0];
     const term = most ? `exp(${printed(tempered[column])} \u2212 ${inFormula(most)})` : `exp(${printed(tempered[column])})`;
-    const values = { key: this.key, query: this.query, weight: printed(weights[column]), percent: this.partText(weights[column]), alpha: plainNumber(used.alpha),
+    const values = { key: this.key, query: this.query, weight: printed(weights[column]), share: this.isWhole ? say("walk_share", { percent: percent(weights[column]) }) : "", alpha: plainNumber(used.alpha),
       name: normalizerName(used.normalizer), power: printed(power), sum: printed(sum), term, is: equalSign(weights[column], (one, all) => one / all, power, sum),
       as: equalSign(power, (score, largest) => Math.exp(score - largest), tempered[column], most),
       threshold: made.threshold === null || made.threshold === undefined ? "" : printed(made.threshold) };
@@ -294,7 +295,7 @@ export class Stations {
     const rest = sumOf(weights) - strong.reduce((sum, key) => sum + weights[key], 0);
     const isWhole = !(Math.abs(rest) > 5e-4);
     const shares = isWhole ? strong.map((key) => weights[key]) : [...strong.map((key) => weights[key]), rest];
-    const texts = this.steps.signed || isWhole ? shares.map((share) => this.partText(share)) : exactPercents(shares);
+    const texts = shares.map((share) => this.partText(share));
     const [first, second] = strong.map((key, place) => say("walk_part", { percent: texts[place], key: this.nameOf("keys", key) }));
     const named = second === undefined ? first : isWhole ? say("walk_parts_both", { first, second }) : `${first}, ${second}`;
     const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: texts[strong.length] });

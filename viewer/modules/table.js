@@ -3,7 +3,7 @@
 import { Cells } from "./cells.js";
 import { say } from "./language.js";
 import { CELL_KINDS } from "./map_canvas.js";
-import { counted, formatWeight } from "./numbers.js";
+import { counted, formatWeight, percent } from "./numbers.js";
 import { SCALES, scaleEnd } from "./scales.js";
 import { quoted } from "./text.js";
 
@@ -245,7 +245,7 @@ export function hiddenText(table) {
   const padding = paddingText([table.record]);
   if (!count || !table.rows) return padding && ` \u00b7 ${padding}`;
   const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
-  return ` \u00b7 ${table.measure === "weights" && !table.signed ? say("hiddenShare", { count, percent: (100 * mean).toFixed(1) }) : say("hiddenCount", { count })}${padding && ` \u00b7 ${padding}`}`;
+  return ` \u00b7 ${table.measure === "weights" && !table.signed ? say("hiddenShare", { count, percent: percent(mean) }) : say("hiddenCount", { count })}${padding && ` \u00b7 ${padding}`}`;
 }
 
 /** That records leave out padding; "" where they have none. */

@@ -5,7 +5,7 @@ import { make } from "./elements.js";
 import { say } from "./language.js";
 import { percent, shortWeight } from "./numbers.js";
 import { textsOf } from "./record_names.js";
-import { byWeight, mostSurprising, rowsAddUp } from "./sentence.js";
+import { byWeight, isWhole, mostSurprising } from "./sentence.js";
 import { joinPieces, shortText, visibleText } from "./text.js";
 
 /** The most pairs of words that are compared to find what differs among texts; of more texts each is compared with its neighbours. */
@@ -86,7 +86,7 @@ function resultOf(table, asks, lookedAt) {
   const column = row === undefined ? undefined : same === undefined ? pair?.column : other ?? byWeight(table, row)[0];
   if (row === undefined || column === undefined) return "";
   const value = table.value(row, column);
-  return `\u2068${shortText(table.rowText(row))}\u2069 \u2192 \u2068${shortText(table.columnText(column))}\u2069 ${rowsAddUp(table) ? percent(value) : shortWeight(value)}`;
+  return `\u2068${shortText(table.rowText(row))}\u2069 \u2192 \u2068${shortText(table.columnText(column))}\u2069 ${isWhole(table, row) ? percent(value) : shortWeight(value)}`;
 }
 
 /** The texts that one model read: a list at the left, or where that has no room, side by side above the controls. */

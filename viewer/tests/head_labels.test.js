@@ -86,7 +86,7 @@ test("a mean over queries leaves out those that have no such key, and says so", 
   const record = recordOf([rows], tokens, { kind: "causal" });
   const [label] = headLabels(record, 0);
   assert.equal(label.name, "offset -1");
-  assert.equal(labelText(label, record), "previous token 99.99\u00a0%");
+  assert.equal(labelText(label, record), "previous token >\u00a099\u00a0%");
   assert.equal(leftOutText(label), "over the 14 of 15 queries that have one");
   assert.equal(leftOutText(headLabels(recordOf([HEADS["offset 0"]], TOKENS), 0)[0]), "");
 });

@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.palette import ACCENT, BORDER, INK, MASKED_PAPER, MUTED, SIGN, points
 from regard.pictures.fonts import Lettering, visible, wrapped
-from regard.pictures.numbers import Matrix, cell_number, short_weight, short_weights
+from regard.pictures.numbers import Matrix, adds_up, cell_number, short_weight, signed_weight
 from regard.pictures.sheet import NOTE, SENTENCE, TEXT, TITLE, fit_width, text_extent
 
 if TYPE_CHECKING:
@@ -201,15 +201,13 @@ def draw_row_bars(
     order = order[np.argsort(-np.nan_to_num(np.abs(row[order]), nan=-1.0), kind="stable")]
     named, others = order[:NAMED_KEYS].tolist(), order[NAMED_KEYS:]
     weights = [float(row[key]) for key in named]
-    signed = bool((row[order] < 0).any())
     bars: list[tuple[str, str, Any]] = [
         (visible(keys[int(key)], LONGEST_BAR), INK, colors.to_rgba(row[key])) for key in named
     ]
-    if len(others) and not signed and not caption.bars:
+    if len(others) and not caption.bars:
         weights.append(float(row[others].sum()))
         bars.append((caption.say("others", count=len(others)), MUTED, MASKED_PAPER))
-    plus = "+" if caption.bars else ""
-    texts = [f"{plus * (one > 0)}{short_weight(one)}" for one in weights] if plus or signed else short_weights(weights)
+    texts = list(map(signed_weight if caption.bars else short_weight, weights))
     most = max((abs(weight) for weight in weights if np.isfinite(weight)), default=0.0) or 1.0
     even = equal_share(row[None]) if caption.even is None else caption.even[0]
     even = even if even is not None and even <= most else None
@@ -230,7 +228,7 @@ def draw_row_bars(
         # The others are a sum, which is not compared with the equal share.
         line = first + number + (0.0 if number < NAMED_KEYS else 1.0 if even is not None else 0.3)
         length = side * weight / most if np.isfinite(weight) else 0.0
-        length = length if caption.bars else max(abs(length), 0.01)
+        length = length if caption.bars or not length else max(abs(length), 0.01)
         axes.barh(line, length, 0.62, left=zero, color=[fill], edgecolor=BORDER, linewidth=0.5)
         label.set_position((-0.06, line))
         fit_width(label, names - 0.06)
@@ -257,9 +255,8 @@ def equal_share(weights: Matrix) -> float | None:
         weights: rows; −inf is masked.
     """
     seen = ~np.isneginf(weights)
-    sums = np.where(seen, weights, 0.0).sum(axis=1)
     counts = seen.sum(axis=1)
-    if not weights.size or not np.allclose(sums[counts > 0], 1.0, atol=0.02) or (weights[seen] < 0).any():
+    if not weights.size or not adds_up(np.where(seen, weights, 0.0)[counts > 0]).all() or (weights[seen] < 0).any():
         return None
     different = set(counts[counts > 0].tolist())
     return 1.0 / different.pop() if len(different) == 1 else None

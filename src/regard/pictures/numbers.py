@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +19,8 @@ Matrix = NDArray[np.float64]
 MOST_CELLS = 2**22
 """The most elements of a matrix that is drawn."""
 
-NEARLY_ONE, PRECISION = 0.995, 1e-6
-"""The least part that two decimals round up to the whole, and the difference that single precision does not tell."""
+PRECISION = 1e-6
+"""The relative difference that single precision does not tell."""
 
 
 def as_array(name: str, values: Any, *ranks: int) -> Matrix:
@@ -106,9 +107,10 @@ def short_number(value: float) -> str:
     ``0.119``, ``0.5``, ``30``, ``1,250``; below 0.0001 ``3.12e−5``. The viewer's legends write the same.
     """
     size = abs(value)
-    if size == 0 or 999.5 <= size < 1e9:
-        return _number_text(value, ",.0f")
-    mantissa, _, power = _number_text(value, "#.3g" if 1e-4 <= size < 1e9 else ".2e").partition("e")
+    if size == 0 or 999.5 <= size * (1 + PRECISION) < 1e9:
+        return _number_text(math.copysign(math.floor(size + 0.5), value), ",.0f")
+    form = "#.3g" if 1e-4 <= size < 1e9 else ".2e"
+    mantissa, _, power = _number_text(value * (1 + PRECISION), form).partition("e")
     return (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + (power and f"e{power}")
 
 
@@ -125,16 +127,30 @@ def short_numbers(matrix: Matrix) -> list[list[str]]:
     return [[short_number(value) for value in line] for line in matrix.tolist()]
 
 
+def _digits(size: float, form: str) -> str:
+    """Returns a size in a format; what single precision does not tell from a half is rounded up, as in the viewer."""
+    return format(size * (1 + PRECISION), form)
+
+
+def _two_decimals(size: float) -> str:
+    """Returns a size with two decimals; one that is less than 1 does not become 1."""
+    text = _digits(size, ".2f")
+    return ">0.99" if text == "1.00" and size < 1 - PRECISION else text
+
+
 def cell_number(weight: float) -> str:
     """Returns a weight in a cell: two decimals, without the zero before the point.
 
     One that rounds to 0 is "", and one that only rounds to 1 is ">.99". The viewer's cells have the same.
     """
     size = abs(weight)
-    if NEARLY_ONE <= size < 1 - PRECISION:
-        return ">.99" if weight > 0 else "<−.99"
-    text = f"{size:.2f}".replace("1.00", "1").replace("0.", ".", 1) if size < 1.005 else short_number(size)
-    return "" if text.strip(".0") == "" else ("−" if weight < 0 else "") + text
+    text = _two_decimals(size).replace("1.00", "1").replace("0.", ".", 1) if size < 1.005 else short_number(size)
+    return _with_sign(weight, text) if text.strip(".0") else ""
+
+
+def _with_sign(value: float, text: str) -> str:
+    """Returns the text of a number's size with its sign, which also turns a bound around."""
+    return f"−{text}".replace("−>", "<−").replace("−<", ">−") if value < 0 else text
 
 
 def signed_number(value: float, largest: float) -> str:
@@ -170,49 +186,38 @@ def cell_texts(matrix: Matrix) -> list[list[str]]:
 
 
 def short_weight(value: float) -> str:
-    """Returns a weight in a sentence: two decimals, one digit of small ones, more of one that is nearly 1."""
+    """Returns a weight in a sentence: two decimals, one digit of small ones; only 0 is "0", and only 1 is "1.00"."""
     if not np.isfinite(value):
-        return "NaN"
-    size, sign = abs(value), "−" if value < 0 else ""
+        return _number_text(value, "")
+    size = abs(value)
     if size == 0:
         return "0"
-    if size < 0.0001:
-        return ">\u200a−0.0001" if sign else "<\u200a0.0001"
-    if NEARLY_ONE <= size < 1 - PRECISION:
-        return sign + _nearly_one(size)
-    return sign + (f"{size:.2f}" if size >= 0.01 else f"{float(f'{size:.1g}'):.4f}".rstrip("0"))
+    text = _two_decimals(size)
+    if text == "0.00":
+        text = "<0.0001" if size < 0.0001 else f"{float(_digits(size, '.1g')):.4f}".rstrip("0")
+    return _with_sign(value, text)
 
 
-def short_weights(parts: Sequence[float]) -> list[str]:
-    """Returns weights in a sentence, the last of which is that of all others, which add up to their sum as shown.
-
-    Rounded parts need not. Then the last one, and after it those that are nearest to another hundredth, are rounded
-    the other way (the method of largest remainders).
-    """
-    if not all(0 <= part < NEARLY_ONE for part in parts):
-        return [short_weight(part) for part in parts]
-    small = [float(f"{part:.1g}") if part < 0.01 else None for part in parts]
-    hundredths = [int(100 * part + 0.5) if one is None else 0 for part, one in zip(parts, small, strict=True)]
-    left = int(100 * (sum(parts) - sum(one or 0.0 for one in small)) + 0.5) - sum(hundredths)
-    step = (left > 0) - (left < 0)
-    distances = [abs(count + step - 100 * part) for count, part in zip(hundredths, parts, strict=True)]
-    order = [n for n, one in enumerate(small) if one is None and distances[n] < 1 and hundredths[n] + step < 100]
-    for number in sorted(order, key=lambda n: (n != len(parts) - 1, distances[n]))[: abs(left)]:
-        hundredths[number] += step
-    return [
-        short_weight(part) if one is not None else f"{count / 100:.2f}"
-        for part, one, count in zip(parts, small, hundredths, strict=True)
-    ]
+def signed_weight(value: float) -> str:
+    """Returns the same of a difference, whose sign is said too."""
+    text = short_weight(value)
+    return f"+{text}" if value > 0 and text[0].isdigit() else text
 
 
 def percent(part: float, language: str = "en") -> str:
-    """Returns a part as percent in whole numbers; only the whole is 100, and only nothing is 0."""
-    nearly = NEARLY_ONE <= part < 1 - PRECISION
-    text = "<\xa01" if 0 < part < 0.005 else _nearly_one(part, 100) if nearly else str(int(100 * part + 0.5))
+    """Returns a part as percent in whole numbers, as its two decimals; only the whole is 100, and only nothing is 0."""
+    text = _two_decimals(part or 0.0).replace("nan", "NaN")
+    text = "<0.01" if text == "0.00" and part > 0 else text
+    text = re.sub(r"[\d.]+", lambda number: str(round(100 * float(number[0]))), text)
+    text = text.replace("<", "<\xa0").replace(">", ">\xa0")
     return f"{text}%" if language == "zh" else f"{text}\xa0%"
 
 
-def _nearly_one(size: float, factor: int = 1) -> str:
-    """Returns a number that is nearly one, cut and not rounded, with a ">" if four decimals do not tell it from 1."""
-    text = f"{int(1e4 * size + 1e-3) * factor / 1e4:.4f}".rstrip("0").rstrip(".")
-    return f">\u200a{text}" if size > 0.9999 + PRECISION else text
+def adds_up(weights: Matrix) -> NDArray[np.bool_]:
+    """Returns whether each row adds up to 1 as it is printed, with two decimals."""
+    return np.abs(weights.sum(axis=-1) - 1) < 0.005
+
+
+def plain_percent(part: float) -> str:
+    """Returns the same for a terminal, with plain spaces."""
+    return percent(part).replace("\xa0", " ")

@@ -223,7 +223,8 @@ class Document:
     def text_numbers(self) -> tuple[int, ...] | None:
         """The number of each record's text, from 0, where one model read several texts; None for one.
 
-        Records of one module are of as many texts; so are records of one layer and kind whose tokens all differ.
+        Records of one module are of as many texts, if those of a text follow each other; so are records of one layer
+        and kind whose tokens all differ.
         """
         for by_name in (True, False):
             groups: dict[tuple[object, ...], list[AttentionRecord]] = {}
@@ -232,7 +233,7 @@ class Document:
                 key = (one.layer, one.kind, type(one.queries), type(one.keys), one.name if by_name else "")
                 groups.setdefault(key, []).append(one)
                 numbers.append(len(groups[key]) - 1)
-            if len({len(group) for group in groups.values()}) != 1 or max(numbers) == 0:
+            if len({len(group) for group in groups.values()}) != 1 or max(numbers) == 0 or numbers != sorted(numbers):
                 continue
             tokens = [{(one.queries.labels, one.keys.labels) for one in group} for group in groups.values()]
             if by_name or all(len(texts) == max(numbers) + 1 for texts in tokens):

@@ -151,10 +151,12 @@ def number_decimals(largest: float) -> int:
 
 
 def number_text(value: float, decimals: int = 2) -> str:
-    """Returns a number with its decimals, or four digits from 100 on; "" for −inf, which a mask hides."""
+    """Returns a number rounded as in views, with its decimals, or four digits from 100 on; "" for −inf: masked."""
     if np.isneginf(value):
         return ""
-    text = f"{value:.{decimals}f}" if abs(value) < 100 else f"{value:.4g}"
+    if decimals == 2 and abs(value) * (1 + 1e-6) >= 0.995 and abs(value) < 1 - 1e-6:
+        return ">0.99" if value > 0 else "<−0.99"
+    text = f"{value * (1 + 1e-6):.{decimals}f}" if abs(value) < 100 else f"{value:.4g}"
     is_zero = not any(digit in text for digit in "123456789n")  # a number that is written as zero has no sign
     return text.replace("-", "" if is_zero else "−").replace("nan", "NaN").replace("inf", "∞")
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from regard.tasks.lazy import fonts, np
+from regard.tasks.lazy import fonts, np, numbers
 from regard.training.results import AttendedParts, RankedPrediction
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def attended_line(trained: Trained, prediction: Prediction) -> str:
     if not parts:
         return "nothing: " + ("the answer is empty" if prediction.is_empty else "the model has no attention weights")
     shown = ", ".join(
-        f"{fonts.visible_token(name, LONGEST_PART)} {100 * share:.0f} %" for name, share in parts[:SHOWN_PARTS]
+        f"{fonts.visible_token(name, LONGEST_PART)} {numbers.plain_percent(share)}"
+        for name, share in parts[:SHOWN_PARTS]
     )
     return f"{shown} (from {origin})" if origin else shown
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from regard import pictures, records
     from regard.data import tables
-    from regard.pictures import fonts
+    from regard.pictures import fonts, numbers
 else:
 
     class _Module:
@@ -23,7 +23,7 @@ else:
             return getattr(import_module(self._name), attribute)
 
     np, torch, F = map(_Module, ("numpy", "torch", "torch.nn.functional"))
-    pictures, fonts = map(_Module, ("regard.pictures", "regard.pictures.fonts"))
+    pictures, fonts, numbers = map(_Module, ("regard.pictures", "regard.pictures.fonts", "regard.pictures.numbers"))
     records, tables = map(_Module, ("regard.records", "regard.data.tables"))
 
-__all__ = ["F", "fonts", "np", "pictures", "records", "tables", "torch"]
+__all__ = ["F", "fonts", "np", "numbers", "pictures", "records", "tables", "torch"]

@@ -9,6 +9,7 @@ from rich.style import Style
 from rich.text import Text
 
 from regard.pictures.fonts import visible_token
+from regard.pictures.numbers import cell_number
 
 BARS = "▁▂▃▄▅▆▇█"
 MOST_LABELS = 5
@@ -48,14 +49,14 @@ class WordReport:
             return
         most = max((weight for _, weight in self.sentences), default=0.0)
         for sentence, weight in self.sentences:
-            line = f"{_bar(weight, most or 1.0)}{_number(weight):4}{visible_token(sentence, LONGEST_WORD)}"
+            line = f"{_bar(weight, most or 1.0)}{cell_number(weight):5}{visible_token(sentence, LONGEST_WORD)}"
             yield Text(line, style="dim", no_wrap=True, overflow="ellipsis")
         heads = len(self.weights)
         names = [""] if heads == 1 else [f"head {head} " for head in range(heads)]
         margin = max(map(len, names))
         room = max(10, options.max_width - margin)
         words = [word if cell_len(word) <= room else set_cell_size(word, room - 1) + "…" for word in self.words]
-        widths = [max(cell_len(word), 4) for word in words]
+        widths = [max(cell_len(word), 5) for word in words]
         largest = [max(row) or 1.0 for row in self.weights]
         strength = [
             sum(row[number] / most for row, most in zip(self.weights, largest, strict=True)) / heads
@@ -68,7 +69,7 @@ class WordReport:
                 text.append(" " * (widths[number] - cell_len(words[number]) + 1))
             yield text
             for name, row, most in zip(names, self.weights, largest, strict=True):
-                cells = (f"{_bar(row[number], most)}{_number(row[number])}".ljust(widths[number]) for number in places)
+                cells = (f"{_bar(row[n], most)}{cell_number(row[n])}".ljust(widths[n]) for n in places)
                 yield Text(name.ljust(margin) + " ".join(cells), no_wrap=True, overflow="ignore", style="dim")
 
 
@@ -84,11 +85,6 @@ def _lines(widths: Sequence[int], room: int) -> Iterator[range]:
 
 def _bar(weight: float, largest: float) -> str:
     return BARS[min(len(BARS) - 1, int(len(BARS) * weight / largest))] if weight > 0 else " "
-
-
-def _number(weight: float) -> str:
-    text = f"{weight:.2f}"
-    return "" if float(text) == 0 else text.removeprefix("0")[:3]
 
 
 def _style(strength: float) -> Style | None:

@@ -98,7 +98,7 @@ def grid_picture(document: Document, language: str) -> Figure:
     parts = ScalarMappable(Normalize(-1 if all(signed) else 0, 1), color_map(_colors(all(signed))))
     hidden = any(record.visible is not None and not record.visible.all() for record in document.records)
     bar = draw_scale(sheet, parts, caption, title=say("grid_part", language), forms=["masked"] if hidden else [])
-    bar.ax.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %".replace("-", "−"))
+    bar.ax.xaxis.set_major_formatter(lambda value, _: percent(value, language).replace("-", "−"))
     Frame(sheet, Lettering(caption.texts()), caption, bar, sheet.get_figwidth() - 2 * MARGIN).surround()
     return sheet
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.pictures.fonts import visible_token
-from regard.pictures.numbers import percent, short_number, short_weight, short_weights
+from regard.pictures.numbers import adds_up, percent, short_number, short_weight
 from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.clarity import NOT_FOUND, found_openings, head_openings, letters
 from regard.viewer.long_sentence import long_sentence
@@ -98,7 +98,8 @@ def _largest(record: AttentionRecord, head: int | None) -> tuple[int, int] | tup
     values, hidden = matrix_of(words, head)
     special = [letters(axis) < 0 for axis in (words.queries, words.keys)]
     size = np.where(hidden, 0.0, np.nan_to_num(np.abs(values)))
-    score = np.where(size > 0, size - 1e6 * (special[0][:, None] | special[1]), -np.inf)
+    alone = (~hidden).sum(axis=1, keepdims=True) == 1  # a query that sees one key has no choice
+    score = np.where(size > 0, size - 1e3 * alone - 1e6 * (special[0][:, None] | special[1]), -np.inf)
     if not np.isfinite(score).any():
         return None, None
     row, column = divmod(int(score.argmax()), len(words.keys))
@@ -185,10 +186,10 @@ class _Row:
         self.pair_of_words = joined.queries.labels[row], joined.keys.labels[self.column]
         sizes = np.where(np.isnan(self.weights), -1.0, np.abs(self.weights))
         self.order = [key for key in np.argsort(-sizes, kind="stable").tolist() if not hidden[row, key]]
-        self.is_whole = not record.signed and abs(float(self.weights[self.order].sum()) - 1) < 0.02
-        self.even = None if record.signed else self._even_share()
+        self.is_whole = not record.signed and bool(adds_up(self.weights[self.order]))
+        self.even = self._even_share() if self.is_whole else None
         self.rest = self._rest(joined, matrix, hidden)
-        self.rows_add_up = not record.signed and bool((abs(np.where(hidden, 0.0, matrix).sum(1) - 1) < 0.02).all())
+        self.rows_add_up = not record.signed and bool(adds_up(np.where(hidden, 0.0, matrix)).all())
 
     def _say(self, name: str, /, **values: str | int) -> str:
         pools = self.record.name == "pooling" and len(self.record.queries) == 1
@@ -213,8 +214,9 @@ class _Row:
         kind = {GridAxis: "givesPatches", FrameAxis: "givesFrames"}.get(type(self.keys))
         if kind is None or len(self.order) <= MOST_PARTS or not self.is_whole or self.even is None:
             return None
-        many = [float(self.weights[key]) for key in self.order if self.weights[key] > 2 * self.even]
-        values = {"count": len(many), "all": len(self.weights), "percent": percent(sum(many), self.language)}
+        leading = self.keys.leading if isinstance(self.keys, GridAxis) else 0  # these are no patches
+        many = [float(self.weights[key]) for key in self.order if key >= leading and self.weights[key] > 2 * self.even]
+        values = {"count": len(many), "all": len(self.weights) - leading, "percent": percent(sum(many), self.language)}
         return self._say(kind, query=self.query, **values), self._say("partsShown", weight=short_weight(self.even))
 
     def shares(self) -> str:
@@ -223,11 +225,9 @@ class _Row:
             return f"{self._say(SUMS[self.view]) if self.rows_add_up else ''}{self.rest}".strip()
         values = [float(self.weights[key]) for key in self.order]
         named, others = self.order[:MOST_NAMED], len(values) - MOST_NAMED
-        parts = [*values[:MOST_NAMED], *([sum(values[MOST_NAMED:])] if others > 0 else [])]
-        texts = short_weights(parts) if others > 0 and not self.record.signed else [self._weight(one) for one in parts]
-        listed = [f"{self.name(key)} {text}" for key, text in zip(named, texts, strict=False)]
+        listed = [f"{self.name(key)} {self._weight(value)}" for key, value in zip(named, values, strict=False)]
         if others > 0:
-            listed.append(self._say("moreKeys", count=others, weight=texts[-1]))
+            listed.append(self._say("moreKeys", count=others, weight=self._weight(sum(values[MOST_NAMED:]))))
         even = "" if self.even is None else self._say("evenShare", weight=short_weight(self.even))
         return GAP.join(filter(None, [f"{self.query} → {' · '.join(listed)}", even]))
 

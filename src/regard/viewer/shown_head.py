@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from regard.errors import ArgumentError
 from regard.pictures.caption import Caption
 from regard.pictures.fonts import visible_token
+from regard.pictures.numbers import adds_up
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.clarity import letters
 from regard.viewer.opening import Opening, opening, sentence
@@ -114,6 +115,8 @@ def _equal_shares(record: AttentionRecord, first: Opening) -> tuple[float | None
     words count one by one."""
     if record.weights is None or record.signed:
         return None if record.weights is None else (None, None)
+    values, hidden = matrix_of(record, first.head)
+    whole = adds_up(np.where(hidden, 0.0, values)) | hidden.all(axis=1)
     visible = visible_pairs(record)
     visible = visible if first.head is None else visible[min(first.head, len(visible) - 1)][None]
 
@@ -122,7 +125,8 @@ def _equal_shares(record: AttentionRecord, first: Opening) -> tuple[float | None
         counts = counts[counts > 0]
         return 1.0 / int(counts[0]) if len(counts) == 1 and counts[0] > 1 else None
 
-    return None if first.row is None else share(visible[:, first.row]), share(visible)
+    one = None if first.row is None or not whole[first.row] else share(visible[:, first.row])
+    return one, share(visible) if whole.all() else None
 
 
 def _title(document: Document, record: AttentionRecord, head: int | None, language: str) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from regard.errors import ArgumentError
 from regard.pictures import Panel, alignment, calculation, head_grid, image_overlays, sound_alignment, word_weights
 from regard.pictures.fonts import visible_token
-from regard.pictures.numbers import percent, short_weight
+from regard.pictures.numbers import adds_up, percent, short_weight
 from regard.records import Document, FrameAxis, GridAxis
 from regard.records.document import STEP_ORDER
 from regard.viewer.line_picture import line_picture
@@ -67,8 +67,9 @@ def _difference(shown: Shown) -> Figure:
         raise ArgumentError("a picture of a difference needs a record of several heads; save the view as .html")
     mine = shown.matrix()
     single = [_unmasked(shown._replace(record=shown.single, head=one).matrix()) for one in range(record.heads)]
-    distances = [np.nansum(np.abs(single[shown.head or 0] - one)) for one in single]
-    other = 0 if shown.head is None else int(np.argmax(distances))
+    distances = np.array([np.nansum(np.abs(single[shown.head or 0] - one)) for one in single])
+    distances[shown.head] = -1.0  # of the mean, whose other head is the first: all of them
+    other = int(np.argmax(distances))
     theirs = shown._replace(head=other).matrix()
     matrix = np.where(np.isneginf(mine) & np.isneginf(theirs), -np.inf, _unmasked(mine) - _unmasked(theirs))
     names = {"one": head_text(record, shown.head, language), "other": head_text(record, other, language)}
@@ -87,11 +88,12 @@ def _difference(shown: Shown) -> Figure:
         said = say("differenceMore", language, **pair, one=names[order[0]], other=names[order[1]])
         weights = sorted((float(_unmasked(one)[row, column]) for one in (mine, theirs)), reverse=True)
         more, less, rest = texts = [short_weight(number) for number in (*weights, size[row, column])]
-        printed = [float(text.replace("−", "-").lstrip("<>\u200a")) for text in texts]
+        printed = [float("nan" if text[0] in "<>" else text.replace("−", "-")) for text in texts]
         calculation = f"{more} − {less} {'=' if abs(printed[0] - printed[1] - printed[2]) < 1e-9 else '≈'} {rest}"
         caption = caption._replace(shares=GAP.join(filter(None, (shares, calculation))))
     else:
         said = say("differenceSame", language, **names)
+        caption = caption._replace(note=say("differenceZero", language))
     caption = caption._replace(sentence=said, scale=say("differenceBar", language), even=(None, None))
     sides = [say("differenceMoreIn", language, name=names[one]) for one in ("other", "one")]
     caption = caption._replace(bars=(say("differenceAsks", language, query=queries[row], **names), *sides))
@@ -104,11 +106,11 @@ def _compared(shown: Shown, mine: NDArray[np.float64], theirs: NDArray[np.float6
     sums = np.nan_to_num(mine - theirs).mean(0)
     listed = []
     for own in (sums, -sums):
-        keys = [key for key in np.argsort(-own, kind="stable")[:2].tolist() if own[key] > max(0.05, own.max() / 2)]
-        texts = [labels[key] if any(map(str.isalnum, labels[key])) else f"“{labels[key]}”" for key in keys]
-        listed.append(say("listedLast", language).join(texts))
+        keys = [key for key in np.argsort(-own, kind="stable").tolist() if own[key] > max(0.05, own.max() / 2)]
+        texts = dict.fromkeys(f"“{labels[key]}”" for key in keys)
+        listed.append(say("listedLast", language).join(list(texts)[:2]))
     parts = [say("differenceLook", language, **names, keys=listed[0], otherKeys=listed[1])] if all(listed) else []
-    if not shown.record.signed and all(bool((np.abs(one.sum(1) - 1) < 0.02).all()) for one in (mine, theirs)):
+    if not shown.record.signed and all(bool(adds_up(one).all()) for one in (mine, theirs)):
         moved = float(np.abs(mine - theirs).sum(1).mean()) / 2
         parts.append(say("differenceMoved", language, percent=percent(moved, language)))
     return GAP.join(parts)

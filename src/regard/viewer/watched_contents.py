@@ -44,6 +44,9 @@ def document_of_watch(watched: Watch, labels: TokenLabels, steps: Sequence[tuple
     for number in chosen:
         sequence, row, of_text = texts[number]
         more = _of_text(watched, of_text, sequence, row)
+        if len(more) > 1 and len({(one.name, one.layer, one.kind) for one in more}) == 1:
+            # Records of one name are taken for several texts.
+            more = [replace(one, name=f"{one.name}, call {call}") for call, one in enumerate(more, 1)]
         size = sum(record.heads * len(record.queries) * len(record.keys) for record in (*records, *more))
         if records and size > MOST_OF_TEXTS:
             rest = f"the first {number} of {len(texts)}; View(watched, tokens, example={number}) shows the next"

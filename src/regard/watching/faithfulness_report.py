@@ -10,6 +10,7 @@ import numpy as np
 from regard.errors import UnknownNameError
 from regard.files.atomic import write_atomically
 from regard.names.counted import counted
+from regard.pictures.numbers import plain_percent
 from regard.records.html_document import iframe
 from regard.watching.faithfulness_page import page
 from regard.watching.faithfulness_scores import (
@@ -114,9 +115,9 @@ class Faithfulness:
             f"It agrees more than 95% of random orders do in {method.is_above.sum():.0f} of "
             f"{counted(valid, 'text')}. The most important token is that of leave-one-out in "
             f"{method.is_top.sum():.0f}; a random token would be in {expected:.1f}.",
-            f"Without the {self.fractions[index]:.0%} of tokens that it puts first, {self.number} is {at[method]} on "
-            f"average, instead of {whole}; without random tokens {at[chance]}, without the first of leave-one-out "
-            f"{at[reference]}.",
+            f"Without the {plain_percent(self.fractions[index])} of tokens that it puts first, {self.number} is "
+            f"{at[method]} on average, instead of {whole}; without random tokens {at[chance]}, without the first of "
+            f"leave-one-out {at[reference]}.",
         ]
         best = max(others, key=lambda other: np.nan_to_num(mean(other.kendall), nan=-2.0), default=None)
         if best is not None:
@@ -130,8 +131,8 @@ class Faithfulness:
         opposing = np.concatenate([text.importance["leave_one_out"] for text in self.texts]) < 0
         if not IMPORTANCE_METHODS[method.name].signed and opposing.any():
             lines.append(
-                f"Without {opposing.mean():.0%} of the tokens, each by itself, {self.number} rises, which "
-                f"numbers without a sign, such as {title}, cannot tell."
+                f"Without {plain_percent(float(opposing.mean()))} of the tokens, each by itself, {self.number} rises, "
+                f"which numbers without a sign, such as {title}, cannot tell."
             )
         return lines
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.names.counted import counted
+from regard.pictures.numbers import plain_percent
 from regard.watching.importance import IMPORTANCE_METHODS
 
 Numbers = NDArray[np.float64]
@@ -89,7 +90,7 @@ class MethodScores:
         """Returns the texts of its row in a table, below `COLUMNS`; what the number loses has these decimals."""
         means = mean(self.kendall), deviation(self.kendall), mean(self.spearman)
         lost = mean(self.comprehensiveness), mean(self.sufficiency)
-        shares = (f"{share.mean():.0%}" for share in (self.is_above, self.is_top))
+        shares = (plain_percent(float(share.mean())) for share in (self.is_above, self.is_top))
         return [self.title, *map(shown, means), *shares, *(shown(number, decimals) for number in lost)]
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from regard.errors import ArgumentError, DataError, KindError
 from regard.files.atomic import AtomicFile
 from regard.files.regular import LARGEST_TEXT, read_text
 from regard.names.missing_names import hinted
+from regard.pictures.numbers import plain_percent
 from regard.records import Document, HeadGrid
 from regard.shapes.checks import type_text
 from regard.watching.head_statistics import GROUPS, HeadSums, statistic_names
@@ -52,7 +53,7 @@ class Prunable:
         >>> head = watching.HeadStatistics("layers.0.self_attn", 0, "causal", head=3, values=values)
         >>> found = watching.Survey((head,), texts=9, tokens=180, cut=0, ignored={}, offsets=0).prunable()
         >>> [(one.head.head, one.reason) for one in found]
-        [(3, '97.0% of its weight goes to the first token')]
+        [(3, '97 % of its weight goes to the first token')]
     """
 
     head: HeadStatistics
@@ -231,9 +232,9 @@ class Survey:
             entropy = head.values["relative_entropy"]
             if max(first, special) >= sink:
                 where = "the first token" if first >= special else "special tokens"
-                prunable.append(Prunable(head, f"{max(first, special):.1%} of its weight goes to {where}"))
+                prunable.append(Prunable(head, f"{plain_percent(max(first, special))} of its weight goes to {where}"))
             elif entropy >= uniform:
-                prunable.append(Prunable(head, f"its entropy is {entropy:.1%} of that of uniform weights"))
+                prunable.append(Prunable(head, f"its entropy is {plain_percent(entropy)} of that of uniform weights"))
         return prunable
 
     def table(self, statistics: Sequence[str] | None = None) -> "Table":

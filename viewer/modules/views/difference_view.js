@@ -3,11 +3,11 @@
 import { PatternView } from "./pattern_view.js";
 import { Difference, commonSide, mostDifferentHead, otherHeads } from "../difference.js";
 import { say } from "../language.js";
-import { percent, shortWeight } from "../numbers.js";
+import { percent, shortWeight, signedWeight } from "../numbers.js";
 import { textName } from "../record_names.js";
 import { drawDifferenceBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
-import { APART, LETTER } from "../sentence.js";
+import { APART } from "../sentence.js";
 import { MASKED, MISSING, WEIGHT } from "../table.js";
 import { shortText } from "../text.js";
 
@@ -121,10 +121,7 @@ export class DifferenceView extends PatternView {
     const [keys, otherKeys] = [1, -1].map((sign) => {
       const most = sign * Math.max(...sums.map((sum) => sign * sum));
       const found = [...sums.keys()].filter((column) => sign * sums[column] > 0.05 && Math.abs(sums[column]) > Math.abs(most) / 2);
-      return found.sort((a, b) => sign * (sums[b] - sums[a])).slice(0, 2).map((column) => {
-        const text = `\u2068${shortText(table.columnText(column))}\u2069`;
-        return LETTER.test(text) ? text : `\u201c${text}\u201d`;
-      }).join(say("listedLast"));
+      return [...new Set(found.sort((a, b) => sign * (sums[b] - sums[a])).map((column) => table.columnName(column)))].slice(0, 2).join(say("listedLast"));
     });
     return keys && otherKeys ? say("differenceLook", { ...names, keys, otherKeys }) : "";
   }
@@ -186,6 +183,6 @@ export class DifferenceView extends PatternView {
     const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
     const notes = [table.largest ? say("differenceSides", this.names(app)) : say("differenceZero"), table.largest ? say("differenceBlank") : "",
       scale === "linear" ? "" : scaleText(scale), tokens && say("differenceLeftOut", { tokens })];
-    return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest > 0.1 ? Math.round(100 * table.largest) / 100 : table.largest, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
+    return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, signedText: signedWeight, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
   }
 }

@@ -8,7 +8,7 @@ import { headLabels, labelText, leftOutText, noiseText, statisticsOf, surveyLabe
 import { captionOf, lossChange, ordersOf, relativeEntropy, signed } from "../head_order.js";
 import { say } from "../language.js";
 import { fitText, textWidth, wrapText } from "../lettering.js";
-import { clamp, formatNumber } from "../numbers.js";
+import { clamp, formatNumber, percent } from "../numbers.js";
 import { differInKind, kindText } from "../record_names.js";
 import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
 import { MASKED, paddingText } from "../table.js";
@@ -206,7 +206,7 @@ export class GridView extends View {
   /** What a head does, here and over the texts of a survey. */
   does(record, head) {
     const here = headLabels(record, head).slice(0, 3).map((label) => (label.chance === null || label.name === "even" ? labelText(label, record)
-      : [labelText(label, record), leftOutText(label), say("grid_chance", { percent: Math.round(100 * label.chance) })].filter(Boolean).join(" ")));
+      : [labelText(label, record), leftOutText(label), say("grid_chance", { percent: percent(label.chance) })].filter(Boolean).join(" ")));
     const surveyed = surveyLabel(record, head);
     return [
       here.length ? here.join(", ") : record.signed ? say("grid_signed") : say(record.large ? "grid_none_found" : "grid_none_clear"),
@@ -230,7 +230,7 @@ export class GridView extends View {
     const largest = say("grid_largest", { weight: table.cell(row, column), query: table.rowName(row), key: table.columnName(column) });
     if (!queries) return [largest];
     const mean = { entropy: entropy.toFixed(2), queries };
-    return [largest, relative === null ? say("grid_entropy_alone", mean) : say("grid_entropy_long", { ...mean, percent: Math.round(100 * relative) })];
+    return [largest, relative === null ? say("grid_entropy_alone", mean) : say("grid_entropy_long", { ...mean, percent: percent(relative) })];
   }
 
   /** Of how many pairs a point of the maps is the largest. */
@@ -267,7 +267,7 @@ export class GridView extends View {
     const signs = records.filter((record) => record.signed).length;
     const named = records.some((record) => !foldsOf(record) && !record.signed) ? [noiseText(surveyed)] : [];
     return { ramp: signs && signs === records.length ? "signed" : "map", signs: signs > 0 && signs < records.length,
-      ...(long ? { title: say("long_share"), scale: "share", largest: 100, unit: "\u00a0%" } : { title: most === null ? say("grid_part") : undefined, scale, largest: most }), samples,
+      ...(long ? { title: say("long_share"), scale: "share", largest: null } : { title: most === null ? say("grid_part") : undefined, scale, largest: most }), samples,
       text: [signs ? say("grid_signed") : "", own, long || scale === "linear" ? "" : scaleText(scale), long && records[0].overview ? records[0].overview.statistic("mean", joinedBins(records[0])) : this.reductionText(records), ...folded, ...axes, ...named, paddingText(records)].filter(Boolean).join(" \u00b7 ") };
   }
 }

@@ -4,7 +4,7 @@ import { pixelCanvas } from "../canvases.js";
 import { inside, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { clamp, short } from "../numbers.js";
+import { clamp, percent, short } from "../numbers.js";
 import { channelsOf, divergingColor, rampColor } from "../palette.js";
 import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
 import { evenShareOfSums } from "../sentence.js";
@@ -246,13 +246,13 @@ export class ImageView extends RecordView {
     const sums = this.sums(app);
     const table = app.table();
     const scale = withoutRows(app.state.scale);
-    const outside = table.record.keys.entry.leading && table.measure === "weights" ? say("outside", { percent: (100 * sums.outside).toFixed(1) }) : "";
+    const outside = table.record.keys.entry.leading && table.measure === "weights" ? say("outside", { percent: percent(sums.outside) }) : "";
     const veil = app.state.overlay === "veil";
     return { ramp: table.signed ? "signed" : veil ? "veil" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
       even: evenShareOfSums(table, sums),
       samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
       text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: scale === "linear" ? "" : ` \u00b7 ${scaleText(scale)}`, how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
-          : say("imageColours", { percent: 100 * OPACITY }), outside }) };
+          : say("imageColours", { percent: percent(OPACITY) }), outside }) };
   }
 }
 

@@ -374,7 +374,7 @@ export class LongView extends RecordView {
     const samples = [[ZERO, say(map.hidden && !(future && !record.entry.overview.even) ? "long_zero_hidden" : "long_zero")], [MASKED, say(future ? "long_future" : "masked")], [MISSING, "NaN"]];
     const parts = [record.signed ? "" : say("long_ticks"), map.statistic(app.state.pooling, this.block(place)), exact.length ? say("long_framed") : ""];
     const scale = record.signed ? { ramp: "signed", title: say("of_signed"), largest: limit, beyond: exact.some((tile) => tile.beyond) }
-      : { ramp: "map", title: say(app.state.pooling === "mean" ? "long_share" : "weightTitle"), largest: 100, unit: "\u00a0%" };
+      : { ramp: "map", title: say(app.state.pooling === "mean" ? "long_share" : "weightTitle"), largest: null };
     return { ...scale, soft: true, scale: mapScale(record), samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))), text: parts.filter(Boolean).join(" \u00b7 ") };
   }
 }

@@ -5,7 +5,7 @@ import { Calculation } from "../calculation.js";
 import { ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { clamp, finiteRange, formatNumber } from "../numbers.js";
+import { cellText, clamp, finiteRange, formatNumber } from "../numbers.js";
 import { clearestPair } from "../opening.js";
 import { divergingColor, inkOn, rampColor } from "../palette.js";
 import { scaleEnd } from "../scales.js";
@@ -325,7 +325,7 @@ export class WalkView extends View {
     const fill = (isAmount ? rampColor : divergingColor)(share, app.theme);
     pen.rect(x, y, cell - 1, tall - 1, { fill });
     if (cell >= 34 && tall >= 14) {
-      pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
+      pen.text(isAmount ? cellText(value) : Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
         { color: inkOn(fill), size: 11, align: "center" });
     }
   }

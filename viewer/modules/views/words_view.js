@@ -6,7 +6,7 @@ import { fitText, textWidth } from "../lettering.js";
 import { clamp, percent, shortWeight } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
 import { scaleText, withoutRows } from "../scales.js";
-import { byWeight, evenShare, evenShareOf, evenShareOfSums, headsOf, rowsAddUp } from "../sentence.js";
+import { byWeight, evenShare, evenShareOf, evenShareOfSums, headsOf, isWhole } from "../sentence.js";
 import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
 import { flowText, flowTexts, sizeOfToken, wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf, specialText } from "./record_view.js";
@@ -150,7 +150,7 @@ export class WordsView extends RecordView {
     if (rows.length !== 1) return [];
     const size = (column) => Math.abs(table.value(rows[0], column));
     const order = byWeight(table, rows[0]).slice(0, MARKED).filter((column, place) => size(column) > (place ? 2 * evenShareOf(table, rows[0], column) : 0));
-    return order.map((column) => ({ column, text: rowsAddUp(table) ? percent(table.value(rows[0], column)) : shortWeight(table.value(rows[0], column)) }));
+    return order.map((column) => ({ column, text: isWhole(table, rows[0]) ? percent(table.value(rows[0], column)) : shortWeight(table.value(rows[0], column)) }));
   }
 
   /** A thin curve from the word that asks to the one that it looks at most. */

@@ -1,7 +1,7 @@
 // @ts-check
 // A model's answer as elements: text that is only shown, probabilities as bars with their numbers.
 
-import { say } from "./viewer.js";
+import { percent, say } from "./viewer.js";
 
 /**
  * An element with a class and children; texts become text nodes, never markup.
@@ -22,13 +22,6 @@ export function button(text, click, className = "") {
   return element;
 }
 
-/** A probability in percent, with no more digits than a reader needs. */
-export function percent(probability) {
-  const value = 100 * probability;
-  if (value > 0 && value < 0.1) return "< 0.1 %";
-  return `${value.toFixed(1)} %`;
-}
-
 function bar(probability) {
   const filled = make("i");
   filled.style.width = `${100 * Math.min(1, Math.max(0, probability))}%`;
@@ -37,7 +30,7 @@ function bar(probability) {
   return drawn;
 }
 
-/** The choices, and what all others have together: the numbers add up to 100 %. */
+/** The choices, and what all others have together. */
 function rankedList(ranked, rest) {
   const list = make("ol");
   for (const { label, probability } of ranked) {

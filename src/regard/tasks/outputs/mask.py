@@ -212,7 +212,9 @@ class MaskPrediction(Prediction):
 
     @property
     def answer_text(self) -> str:
-        return " · ".join(f"{name} {100 * share:.1f} %" for name, share in self.shares.items())
+        from regard.pictures.numbers import plain_percent
+
+        return " · ".join(f"{name} {plain_percent(share)}" for name, share in self.shares.items())
 
     def lines(self) -> list[str]:
         return [f"{self.input_text}: {self.answer_text}"]
