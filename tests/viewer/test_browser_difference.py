@@ -62,7 +62,7 @@ def test_bars_of_a_difference_stand_on_both_sides_of_zero_and_clear_of_names(sho
     zero = float(right["x"])
     assert float(left["x"]) + float(left["width"]) == pytest.approx(zero, abs=0.1)
     assert float(left["width"]) == pytest.approx(float(right["width"]), abs=0.1)
-    places = {text: float(attributes["x"]) for text, attributes in parts["text"]}
+    places = {text: float(attributes["x"]) for text, attributes in reversed(parts["text"])}  # the legend comes last
     assert max(places["animal"], places["tired"]) < places["−0.70"] < float(left["x"])
     assert places["+0.70"] > zero + float(right["width"])
 
