@@ -66,7 +66,7 @@ class ComputedElements(Elements):
         self._result: GivenElements | None = None
 
     @property
-    def needs_whole(self) -> bool:  # type: ignore[override]
+    def needs_whole(self) -> bool:
         return self._result is None
 
     def compute(self, current: Tensor) -> None:

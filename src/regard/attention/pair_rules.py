@@ -131,7 +131,7 @@ class _Span:
     def __getattr__(self, name: str) -> object:
         raise NotPointwiseError("it reads the limits of a tile, and not the positions of a pair alone")
 
-    __getitem__ = __bool__ = __iter__ = __getattr__  # type: ignore[assignment]
+    __getitem__ = __bool__ = __iter__ = __getattr__
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class _Recorder(TorchDispatchMode):
 
     def value(self, name: str, dtype: torch.dtype, shape: tuple[int, ...] = ()) -> _Value:
         """Returns a tensor that depends on the pair."""
-        value = Tensor._make_wrapper_subclass(_Value, shape, dtype=dtype, device=self.device)  # type: ignore[attr-defined]
+        value = Tensor._make_wrapper_subclass(_Value, shape, dtype=dtype, device=self.device)
         value.label = Name(name)
         return value
 

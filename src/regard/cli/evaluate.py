@@ -45,7 +45,7 @@ def make_command(task: "Task") -> Callable[..., None]:
         for name, kind in (("run", Run), ("data", Data))
     ]
     panels = [panel(f"Task {task.name}", task.evaluation_config), panel("Machine and results", Machine)]
-    command.__signature__ = signature(panels, positional)  # pyright: ignore[reportFunctionMemberAccess]
+    command.__signature__ = signature(panels, positional)
     command.__doc__ = """Measure a trained run on a data set.
 
     Writes RUN/evaluation-NAME.json and, depending on the task, predictions and pictures. The options depend on the

@@ -79,7 +79,7 @@ def make_command(task: "Task") -> Callable[..., None]:
         panel(f"Task {task.name}", task.prediction_config),
         panel("Inputs and outputs", PredictionOptions, spellings={"output": ("--output", "-o")}),
     ]
-    command.__signature__ = signature(panels, positional)  # pyright: ignore[reportFunctionMemberAccess]
+    command.__signature__ = signature(panels, positional)
     command.__doc__ = """Apply a trained run to inputs: typed ones, lines of a file, rows of a table, files of a folder.
 
     A typed input is shown with its answer, how sure the model is, and what it attended to. A line or a row gives one

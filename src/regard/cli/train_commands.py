@@ -54,7 +54,7 @@ def make_command(task: "Task") -> Callable[..., None]:
         with each_warning_once():
             train_task(task, RunOptions(**run_options), options)
 
-    command.__signature__ = signature(panels(task), [DATA])  # pyright: ignore[reportFunctionMemberAccess]
+    command.__signature__ = signature(panels(task), [DATA])
     command.__doc__ = task.summary
     return command
 

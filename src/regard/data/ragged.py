@@ -23,7 +23,7 @@ class Ragged:
     @classmethod
     def from_column(cls, column: "pa.ChunkedArray") -> "Ragged":
         """Returns the lists of an Arrow column, without copying them."""
-        return cls([(chunk.offsets.to_numpy(), chunk.values.to_numpy()) for chunk in column.chunks])  # pyright: ignore
+        return cls([(chunk.offsets.to_numpy(), chunk.values.to_numpy()) for chunk in column.chunks])
 
     @classmethod
     def from_lists(cls, lists: Sequence[Sequence[int]]) -> "Ragged":

@@ -40,7 +40,7 @@ def recomputed(function: Callable[P, R]) -> Callable[P, R]:
         result = checkpoint(calculate, *args, use_reentrant=False, **kwargs)
         versions.forget_changed()
         is_backward = True
-        return result  # type: ignore[return-value]
+        return result
 
     return run
 

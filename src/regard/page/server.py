@@ -77,7 +77,7 @@ class PageServer:
                     yield
 
         config = uvicorn.Config(
-            Access(self._page.application(), token, port),  # pyright: ignore[reportArgumentType]
+            Access(self._page.application(), token, port),
             log_level="error", access_log=False, lifespan="off", ws="none", server_header=False, proxy_headers=False,
             timeout_graceful_shutdown=1,
         )  # fmt: skip

@@ -120,7 +120,7 @@ def titled_bar(figure: Figure, image: Any, label: str, **options: Any) -> Colorb
     )
     bar.set_label(label, fontsize=NOTE)
     bar.ax.tick_params(labelsize=NOTE, length=2)
-    bar.outline.set(linewidth=0.6, edgecolor=BORDER)  # pyright: ignore[reportCallIssue]
+    bar.outline.set(linewidth=0.6, edgecolor=BORDER)
     return bar
 
 

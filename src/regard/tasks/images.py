@@ -286,7 +286,7 @@ class ImagesTask(LabelTask):
     lack = "which does not classify images"
 
     @property
-    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def results(self) -> tuple[str, ...]:
         return ("pictures/image-*.png", *super().results)
 
     def check_run(self, run: Any) -> None:

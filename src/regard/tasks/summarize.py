@@ -344,8 +344,7 @@ class TrainedSummarizer(TrainedText):
         targets = [ids[: data.max_summary] for ids in self.tokenizer.encode_batch(references)]
         if copies:
             targets = [
-                one.vocabulary.encode(text, ids)  # pyright: ignore[reportOptionalMemberAccess]
-                for one, text, ids in zip(inputs, references, targets, strict=True)
+                one.vocabulary.encode(text, ids) for one, text, ids in zip(inputs, references, targets, strict=True)
             ]
         loss, _ = self.known_texts(inputs, targets, options.batch_size)
         shares = [share > LEAST_COPIED_SHARE for one in predictions for share in one.copied_share]

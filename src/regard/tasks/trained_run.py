@@ -54,7 +54,7 @@ class TableTrained(Trained):
         MissingPartError: the package of a backbone is not installed.
     """
 
-    task: TableTask  # pyright: ignore[reportIncompatibleVariableOverride]
+    task: TableTask
 
     def __init__(self, task: TableTask, folder: RunFolder, device: str = "cpu"):
         self.task, self.folder = task, folder  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -83,7 +83,7 @@ class TableTrained(Trained):
         if kind is not None and not isinstance(model, kind):
             raise RunError(f"{folder.model} holds a {type(model).__name__}, {self.task.lack}")
         if kind is not None:
-            self.check_sizes(files, model.config)  # pyright: ignore[reportArgumentType]
+            self.check_sizes(files, model.config)
         return files, model
 
     def check_sizes(self, files: dict[str, Any], config: Any) -> None:

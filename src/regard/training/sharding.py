@@ -82,4 +82,4 @@ def _undivided(module: nn.Module, offload: bool) -> AbstractContextManager[Any]:
         StateDictType.FULL_STATE_DICT,
         FullStateDictConfig(offload_to_cpu=offload, rank0_only=offload),
         FullOptimStateDictConfig(offload_to_cpu=offload, rank0_only=offload),
-    )  # pyright: ignore[reportReturnType]
+    )

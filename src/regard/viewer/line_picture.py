@@ -108,7 +108,7 @@ def line_picture(shown: Shown) -> Figure:
     bar = draw_scale(sheet, widths, caption, even=even)
     wedge = 0.09 + 0.32 * at
     bar.set_ticks([0, end / 4, end])
-    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+    bar.outline.set_visible(False)
     bar.ax.fill_between(
         end * at**2, 0.5 - wedge, 0.5 + wedge, color=INK, linewidth=0, transform=bar.ax.get_xaxis_transform()
     )

@@ -83,7 +83,7 @@ def _indices(chosen: Positions, first: int, count: int, is_whole: bool, name: st
     if chosen is None:
         return list(range(count))
     is_slice = isinstance(chosen, slice)
-    ends = (chosen.start, chosen.stop) if is_slice else chosen  # type: ignore[union-attr]
+    ends = (chosen.start, chosen.stop) if is_slice else chosen
     if not is_whole and any(each is not None and each < 0 for each in ends):  # type: ignore[union-attr]
         raise ArgumentError(
             f"{name} must be positions from 0 where a sequence may go on with a cache; they are {chosen}, which count "

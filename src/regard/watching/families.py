@@ -147,7 +147,7 @@ def mixes_tokens(module: nn.Module) -> bool:
 @cache
 def _takes_state(kind: type) -> bool:
     # Wrappers keep the signature of the method that they wrap.
-    return not set(STATE_ARGUMENTS).isdisjoint(inspect.signature(kind.forward).parameters)  # type: ignore[attr-defined]
+    return not set(STATE_ARGUMENTS).isdisjoint(inspect.signature(kind.forward).parameters)
 
 
 @lru_cache(maxsize=1024)

@@ -194,7 +194,7 @@ def numbers_of(allowed: Tensor, dtype: torch.dtype) -> Tensor:
 _IDENTITY_OPERATIONS = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
 
-_DISPATCH_KEYS = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()  # type: ignore[attr-defined]
+_DISPATCH_KEYS = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
 """The dispatch keys that are on, and off, outside of any operation."""
 
 
@@ -221,7 +221,7 @@ class StructuredMask(Tensor):
     def __new__(
         cls, mask: Mask | None, grid: Grid, dtype: torch.dtype = torch.float32, whole: "StructuredMask | None" = None
     ) -> "StructuredMask":
-        tensor = torch.Tensor._make_wrapper_subclass(cls, grid.shape, dtype=dtype, device=grid.device)  # type: ignore[attr-defined]
+        tensor = torch.Tensor._make_wrapper_subclass(cls, grid.shape, dtype=dtype, device=grid.device)
         tensor.mask, tensor.grid, tensor._whole, tensor._numbers = mask, grid, whole, None
         return tensor
 
@@ -290,7 +290,7 @@ class StructuredMask(Tensor):
         # The results of views share memory with an argument.
         is_view = any(result.alias_info is not None for result in schema.returns)
         # Functions of a user are mapped by `torch.vmap`, which needs the dispatch keys that are off here.
-        with torch._C._ForceDispatchKeyGuard(*_DISPATCH_KEYS):  # type: ignore[attr-defined]
+        with torch._C._ForceDispatchKeyGuard(*_DISPATCH_KEYS):
             plain = tree_map_only(StructuredMask, cls.stored if is_view else cls.dense, (args, kwargs))
         result = func(*plain[0], **plain[1])
         for index, argument in enumerate(schema.arguments):

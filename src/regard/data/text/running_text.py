@@ -186,7 +186,7 @@ def encode_text(files: Sequence[Path], tokenizer: TextTokenizer) -> TokenTable:
 
     state = tuple(map(file_state, files))
     table, _ = cached_table(fingerprint("running text", state, tokenizer.fingerprint), schema, batches)
-    column: pa.ChunkedArray = table.data.column("id")  # pyright: ignore
+    column: pa.ChunkedArray = table.data.column("id")
     return TokenTable([chunk.to_numpy() for chunk in column.chunks])
 
 

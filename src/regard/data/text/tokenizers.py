@@ -106,7 +106,7 @@ class Tokenizer(PieceTokenizer):
 
     def normalize(self, text: str) -> str:
         """Returns the text as `decode` does: Unicode NFC, runs of white space as one space, none at the ends."""
-        return self._checked(self._backend.normalizer.normalize_str, text)  # pyright: ignore
+        return self._checked(self._backend.normalizer.normalize_str, text)
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of a text, without ``bos`` and ``eos``; ``[]`` for white space."""
@@ -288,14 +288,14 @@ class Tokenizer(PieceTokenizer):
         backend = tokenizers.Tokenizer(model)
         spaces = [normalizers.Replace(Regex(_SPACES), " "), normalizers.Strip()]
         case = [normalizers.Lowercase()] if lowercase else []
-        backend.normalizer = normalizers.Sequence([*case, normalizers.NFC(), *spaces])  # pyright: ignore
+        backend.normalizer = normalizers.Sequence([*case, normalizers.NFC(), *spaces])
         # For words and sub-words the first word has a mark too, so that a word has the same pieces at every position.
         scheme = "never" if kind == "char" else "always"
         marking = pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme=scheme, split=False)
         cutting = pre_tokenizers.Split(Regex(cls.PATTERNS[kind]), "isolated")
-        backend.pre_tokenizer = pre_tokenizers.Sequence([marking, cutting])  # pyright: ignore
+        backend.pre_tokenizer = pre_tokenizers.Sequence([marking, cutting])
         # Only for other programs that read the saved file: `decode` leaves out special pieces.
-        backend.decoder = decoders.Metaspace(replacement=MARK, prepend_scheme=scheme, split=False)  # pyright: ignore
+        backend.decoder = decoders.Metaspace(replacement=MARK, prepend_scheme=scheme, split=False)
         # The name of a special piece in a text is encoded as text.
         backend.encode_special_tokens = True
         return backend
@@ -460,8 +460,8 @@ class TextTokenizer(PieceTokenizer):
         steps: list[Any] = [pre_tokenizers.Split(Regex(cls.PATTERNS[kind]), "isolated")]
         if kind == "bpe":
             steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
-        backend.pre_tokenizer = pre_tokenizers.Sequence(steps)  # pyright: ignore
-        backend.decoder = decoders.ByteLevel() if kind == "bpe" else decoders.Fuse()  # pyright: ignore
+        backend.pre_tokenizer = pre_tokenizers.Sequence(steps)
+        backend.decoder = decoders.ByteLevel() if kind == "bpe" else decoders.Fuse()
         return backend
 
 

@@ -37,7 +37,7 @@ def save_tokenizer(
     if class_token:
         backend.add_special_tokens([AddedToken(CLASS_PIECE, normalized=False)])
         pieces = [(CLASS_PIECE, len(tokenizer))]
-        backend.post_processor = TemplateProcessing(  # pyright: ignore
+        backend.post_processor = TemplateProcessing(
             single=f"{CLASS_PIECE} $A", pair=f"{CLASS_PIECE} $A $B", special_tokens=pieces
         )
         special["cls_token"] = CLASS_PIECE

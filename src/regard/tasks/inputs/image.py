@@ -293,7 +293,7 @@ class ImagePrediction(Prediction):
     grid: tuple[int, int]
 
     @property
-    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def source(self) -> Any:
         return self.image.source
 
     @property

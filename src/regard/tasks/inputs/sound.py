@@ -168,7 +168,7 @@ class SoundPrediction(Prediction):
     weights: Requested[Tensor]
 
     @property
-    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def source(self) -> Any:
         return self.sound.source
 
     @property
@@ -192,7 +192,7 @@ class SoundPrediction(Prediction):
 class TrainedSounds(Trained):
     """A trained run whose input is a sound."""
 
-    model: Any  # pyright: ignore[reportIncompatibleVariableOverride]
+    model: Any
 
     def facts(self) -> str:
         config = self.model.config

@@ -421,7 +421,7 @@ class LabelTask(TableTask):
     trained = TrainedLabels
 
     @property
-    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def results(self) -> tuple[str, ...]:
         return ("evaluation-*.tsv", "pictures/confusion-*.png", *super().results)
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:

@@ -360,7 +360,7 @@ class MaskTask(TableTask):
     trained = TrainedMasks
 
     @property
-    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def results(self) -> tuple[str, ...]:
         return ("pictures/confusion-*.png", *super().results)
 
     def sizes(self, experiment: TableExperiment) -> list[str]:

@@ -85,7 +85,7 @@ class TextTask(TableTask):
     reports: ClassVar[tuple[str, ...]] = ()
 
     @property
-    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def results(self) -> tuple[str, ...]:
         return (*self.reports, *super().results)
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:

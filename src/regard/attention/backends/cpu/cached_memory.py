@@ -171,7 +171,7 @@ class FusedMemory(CachedMemory):
         assert row is not None
         seed = int(torch.randint(2**62, ()).item()) if problem.dropout else 0
         fields = kernels.row_normalizer(row.kind, row.temperature, row.alpha)
-        inputs = self.inputs._replace(dropout=problem.dropout, seed=seed, **fields)  # type: ignore[arg-type]
+        inputs = self.inputs._replace(dropout=problem.dropout, seed=seed, **fields)
         return Attended(*_Step.apply(inputs, self.passes, problem.query, self.token))
 
     def select(self, index: Tensor) -> "FusedMemory | None":
