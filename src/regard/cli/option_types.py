@@ -31,7 +31,8 @@ Run = Annotated[str, Parameter(help="Run folder, e.g. runs/translate-bahdanau, o
 
 ModelThreads = Annotated[Threads, Parameter(help="CPU threads; 0: PyTorch's own number.")]
 Language = Annotated[
-    Literal["en", "zh"] | None, Parameter(help="Language of the page, en or zh. Default: that of the browser.")
+    Literal["en", "zh"] | None,
+    Parameter(help="Language of the page or the picture, en or zh. Default: that of the browser."),
 ]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps, ...")]
 

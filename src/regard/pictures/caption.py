@@ -133,6 +133,9 @@ class Heading:
                 drawn = figure.text(0, 1, "", fontsize=size, va="top", ha="left", color=color, fontweight=weight)
                 self.texts.append(drawn)
                 _write(drawn, lettering, text, width)
+                if size > TITLE and "\n" in drawn.get_text():  # a line of its own before large letters
+                    drawn.set_fontsize(TITLE)
+                    _write(drawn, lettering, text, width)
         extents = [text_extent(text) for text in self.texts]
         self.width = max((across for across, _ in extents), default=0.0)
         self.heights = [down for _, down in extents]
