@@ -73,7 +73,7 @@ def _config(name, tiny, folders):
         sampling = 0.0 if "heads" in TRANSLATORS[name] else 0.2
         # Trained until its translations have words, and validated once, at the end.
         larger = {"dropout": 0.0} if "heads" in TRANSLATORS[name] else LARGER
-        training = {"epochs": 12, "validate_every": 1000, "learning_rate": 0.02, "scheduled_sampling": sampling}
+        training = {"epochs": 6, "validate_every": 1000, "learning_rate": 0.02, "scheduled_sampling": sampling}
         return tiny(model=larger | TRANSLATORS[name], **training)
     folder = folders.mktemp("page-data")
     if name in CLASSIFIERS:
