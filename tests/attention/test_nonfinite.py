@@ -494,9 +494,11 @@ def test_a_huge_value_that_is_hidden_reaches_no_gradient(backend, mask):
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("mask", [None, "causal"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-@pytest.mark.parametrize("spoilt", [torch.nan, torch.inf, -torch.inf])
+@covering(
+    mask=[None, "causal"],
+    dtype=[torch.float32, torch.float64, torch.bfloat16],
+    spoilt=[torch.nan, torch.inf, -torch.inf],
+)
 def test_a_query_that_is_not_finite_is_seen_in_rows_of_every_length(spoilt, dtype, mask):
     """PyTorch's kernel ignores NaN in rows that are shorter than a vector (seen in 2.13)."""
     for keys in (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 23, 31, 32, 33, 63, 64, 65, 127, 130):

@@ -2,9 +2,8 @@
 
 import ast
 import re
-from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src" / "regard"
+from sources import FILES, SOURCE, parsed
 
 ENTRY_POINT = re.compile(r"(regard(?:\.\w+)+):(\w+)")
 """A text that names what is imported when it is needed: a task, a model."""
@@ -38,11 +37,10 @@ def import_graph(files):
     """The files that each file imports, by the names of modules.
 
     Args:
-        files: name of a module → text.
+        files: name of a module → syntax tree.
     """
     graph = {}
-    for name, text in files.items():
-        tree = ast.parse(text)
+    for name, tree in files.items():
         names = [*imported(tree), *(() if name in CLASSES_BY_NAME else entry_points(tree))]
         targets = {full if full in files else full.rpartition(".")[0] for full in names}
         graph[name] = (targets & files.keys()) - {name}
@@ -66,15 +64,19 @@ def circles(graph):
 
 def files_of_the_package():
     files = {}
-    for path in SOURCE.rglob("*.py"):
+    for path in FILES:
         parts = ("regard", *path.relative_to(SOURCE).with_suffix("").parts)
-        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text(encoding="utf-8")
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = parsed(path)
     return files
 
 
 def test_no_circle_of_files():
     found = [sorted(circle) for circle in circles(import_graph(files_of_the_package()))]
     assert not found, f"these files import each other in a circle: {found}"
+
+
+def circles_of(texts):
+    return circles(import_graph({name: ast.parse(text) for name, text in texts.items()}))
 
 
 def test_a_circle_is_found_wherever_the_import_stands():
@@ -85,10 +87,10 @@ def test_a_circle_is_found_wherever_the_import_stands():
         "regard.d": "from regard import a",
         "regard": "",
     }
-    assert circles(import_graph(files)) == {frozenset({"regard.a", "regard.b", "regard.c"})}
+    assert circles_of(files) == {frozenset({"regard.a", "regard.b", "regard.c"})}
     files["regard.c"] = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from regard.a import name"
-    assert circles(import_graph(files)) == {frozenset({"regard.a", "regard.b", "regard.c"})}
+    assert circles_of(files) == {frozenset({"regard.a", "regard.b", "regard.c"})}
     files["regard.c"] = 'PARTS = {"a": "regard.a:name"}'
-    assert circles(import_graph(files)) == {frozenset({"regard.a", "regard.b", "regard.c"})}
+    assert circles_of(files) == {frozenset({"regard.a", "regard.b", "regard.c"})}
     files["regard.c"] = ""
-    assert not circles(import_graph(files))
+    assert not circles_of(files)

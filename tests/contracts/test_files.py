@@ -1,11 +1,10 @@
 """What somebody else made is opened by `regard.files.regular`, and the paths of a run come from its folder."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "regard"
+from sources import FILES, SOURCE, parsed
 
 OWN = {
     "files/atomic.py": "its own temporary file",
@@ -49,10 +48,10 @@ def opens_by_name(node):
 
 def test_files_are_opened_by_one_mechanism():
     opening = set()
-    for file in sorted(SOURCE.rglob("*.py")):
+    for file in FILES:
         name = file.relative_to(SOURCE).as_posix()
         own = next((own for own in OWN if name == own or (own.endswith("/") and name.startswith(own))), None)
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in ast.walk(parsed(file)):
             if isinstance(node, ast.Call) and opens_by_name(node):
                 assert own, f"{name}, line {node.lineno}: {ast.unparse(node)}"
                 opening.add(own)
@@ -62,8 +61,8 @@ def test_files_are_opened_by_one_mechanism():
 @pytest.mark.parametrize("room", ["training", "tasks", "page", "cli"])
 def test_the_paths_of_a_run_come_from_its_folder(room):
     """``folder.path / name`` is a path that nobody checked; `RunFolder.file` and `RunFolder.tree` check it."""
-    for file in sorted((SOURCE / room).rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
+    for file in (file for file in FILES if file.is_relative_to(SOURCE / room)):
+        for node in ast.walk(parsed(file)):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
                 owner = ast.unparse(node.left)
                 assert not owner.endswith(("folder.path", ").path")), (

@@ -4,12 +4,11 @@ import ast
 import re
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "regard"
+from sources import FILES, parsed
 
 MUTABLE = {list: tuple, deque: tuple, bytearray: bytes, set: frozenset, dict: MappingProxyType, OrderedDict: dict}
 """Python's mutable collections, each with the one whose methods change nothing."""
@@ -21,13 +20,13 @@ CHANGING = OF_CACHES.union(*(set(dir(kind)) - set(dir(other)) for kind, other in
 """First words of the names of methods that change an object."""
 
 
-def classes(texts: dict[str, str]) -> Iterator[tuple[str, ast.ClassDef]]:
-    for name, text in texts.items():
-        yield from ((name, node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef))
+def classes(trees: dict[str, ast.Module]) -> Iterator[tuple[str, ast.ClassDef]]:
+    for name, tree in trees.items():
+        yield from ((name, node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
 
 
-def offences(texts: dict[str, str]) -> list[str]:
-    owners = list(classes(texts))
+def offences(trees: dict[str, ast.Module]) -> list[str]:
+    owners = list(classes(trees))
     bases = {
         node.name: {word for base in node.bases for word in re.findall(r"\w+", ast.unparse(base))} for _, node in owners
     }
@@ -50,7 +49,7 @@ def offences(texts: dict[str, str]) -> list[str]:
 
 
 def test_a_method_that_returns_a_new_value_does_not_sound_like_a_change():
-    assert not offences({str(file): file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py")})
+    assert not offences({str(file): parsed(file) for file in FILES})
 
 
 @pytest.mark.parametrize("name", ["append", "reorder", "update", "pop_last", "appended", "select", "of_rows"])
@@ -58,5 +57,5 @@ def test_names_that_sound_like_a_change_are_noticed_in_classes_and_subclasses(na
     changes = name.split("_")[0] in ("append", "reorder", "update", "pop")
     for returned in ("Cache", "Self", "Cache | None", "'Cache'", "tuple[Cache, int]"):
         text = f"class Cache:\n    pass\n\nclass Long(Cache):\n    def {name}(self) -> {returned}: ...\n"
-        assert bool(offences({"file": text})) == changes
-    assert not offences({"file": f"class Cache:\n    def {name}(self) -> None: ...\n"})
+        assert bool(offences({"file": ast.parse(text)})) == changes
+    assert not offences({"file": ast.parse(f"class Cache:\n    def {name}(self) -> None: ...\n")})

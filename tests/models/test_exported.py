@@ -44,6 +44,11 @@ NAMES = [
 
 
 MADE_OF_OTHERS = (
+    "ChannelGate",
+    "SpatialGate",
+    "PositionAttention",
+    "ChannelAttention",
+    "MSCAM",
     "TransformerEncoderLayer",
     "TransformerDecoderLayer",
     "SoundClassifier transformer",
