@@ -200,7 +200,7 @@ def test_the_row_that_asks_and_its_cell_are_outlined_and_have_bars():
     assert [text for text in named if text in SOURCE] == [SOURCE[key] for key in order]
     assert bar.get_label() == "weight"
     written = [text.get_text() for text in figure.texts]
-    assert written[:2] == ["asks ↓", "looked at →"]
+    assert written[:2] == ["each row asks ↓", "each column is looked at →"]
     assert written[2:] == list(caption[:3])
     assert [text.get_fontsize() for text in figure.texts[2:]] == pytest.approx([8, 9 * 16 / 13, 9], rel=0.02)
     assert axes.get_xticklabels()[3].get_fontweight() == axes.get_yticklabels()[1].get_fontweight() == "bold"

@@ -60,7 +60,7 @@ def test_nearly_uniform_weights_look_and_are_called_so(draw):
     assert low == 0
     assert high == pytest.approx(scale_end(NEARLY.max(), KEYS, rounded=draw not in (by_image, by_pixel)))
     assert high >= 4 / KEYS - 1e-9
-    assert "equal share 0.08" in texts(figure)
+    assert "equal share 0.08 (1 ÷ 12 " in texts(figure)
     assert "nearly uniform" in texts(figure)
 
 

@@ -38,7 +38,7 @@ def pointing(seed=3):
 def test_the_sentence_has_the_numbers_of_the_head_that_is_shown(show):
     record, weights = pointing()
     shown = show(View(record), size=(1440, 900))
-    assert told(shown)[1] == "Each row adds up to 1."  # the weights stand beside, as bars
+    assert told(shown)[1] == "Each row asks where to look; its weights add up to 1."  # they stand beside
     shown.page.set_viewport_size({"width": 760, "height": 900})
     shown.settle()
     assert shown.call("state")["head"] == 1  # not the mean, and not the even head
@@ -46,7 +46,7 @@ def test_the_sentence_has_the_numbers_of_the_head_that_is_shown(show):
     assert sentence == "“it” gives 70 % of its attention to “cat”."
     assert shares.startswith("it → cat 0.70 · ")
     assert "8 more" in shares
-    assert shares.endswith("an equal share is 0.08")
+    assert shares.endswith("an equal share is 0.08 (1 ÷ 12 tokens)")
     for row, column in ((5, 2), (3, 2), (8, 0), (11, 10)):
         shown.hover(row=row, column=column)
         sentence, shares = told(shown)
@@ -76,7 +76,7 @@ def test_a_masked_pair_is_said_and_uniform_counts_what_is_seen(show):
     shown.hover(row=1, column=4)
     assert "cannot look at" in told(shown)[0]
     shown.hover(row=1, column=0)
-    assert told(shown)[1].endswith("an equal share is 0.50")
+    assert told(shown)[1].endswith("an equal share is 0.50 (1 ÷ 2 tokens)")
 
 
 def test_even_attention_looks_even_and_the_even_share_is_marked(show):
@@ -89,8 +89,8 @@ def test_even_attention_looks_even_and_the_even_share_is_marked(show):
     texts = {element.text: element for element in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")}
     ticks = re.findall(r'<text x="([\d.]+)" y="32"[^>]*>([^<]*)</text>', svg)
     assert float(ticks[-1][1]) == 0.5  # the round number above four even shares
-    assert "equal share 0.08" in texts
-    at = float(re.search(r'd="M([\d.]+) 9L', svg.rpartition('<g transform="translate(0 ')[2])[1])
+    assert "equal share 0.08 (1 ÷ 12 tokens)" in texts
+    at = float(re.search(r'd="M([\d.]+) 12L', svg.rpartition('<g transform="translate(0 ')[2])[1])
     left, right = float(ticks[0][0]), float(ticks[-1][0])
     assert (at - left) / (right - left) == pytest.approx(1 / count / 0.5, abs=0.01)
     colors = [shown.pixel(x - 6, y - 6) for x, y in (shown.middle({"row": row, "column": 3}) for row in range(count))]

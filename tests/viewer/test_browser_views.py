@@ -114,8 +114,8 @@ def test_buttons_write_what_is_on_the_screen(show, tmp_path):
             texts = [element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")]
             assert texts[0].startswith("decoder.cross · ")
             assert "gives" in texts[1]
-            assert texts[2].startswith("Each row adds up to 1.")
-            assert {"asks ↓", "looked at →"} <= set(texts)
+            assert texts[2].startswith("Each row asks where to look; its weights add up to 1.")
+            assert {"each row asks ↓", "each column is looked at →"} <= set(texts)
             assert [2 * int(tree.get(side)) for side in ("height", "width")] == list(picture.shape[:2])
 
 

@@ -4,7 +4,9 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
+import regard
 from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
 from regard.viewer import View
 
@@ -125,3 +127,109 @@ def test_one_text_s_own_values_that_are_keys_are_two_lists(show):
     told = plain(show(View(Document("x", (), (steps,)), view="walk")).page.locator(".walk").text_content())
     assert "There are two lists: 4 numbers to ask with (query)" in told
     assert "decoder" not in told
+
+
+def softmax_of_many(language):
+    """Twelve tokens whose queries have 32 numbers, so that tables show few of their rows."""
+    vectors = torch.randn(3, 1, 1, 12, 32, generator=torch.Generator().manual_seed(4))
+    return View(regard.explain(*vectors), list("abcdefghijkl"), view="walk", language=language)
+
+
+def projected(language):
+    """Four tokens of 9 numbers, whose queries, keys and values open into input × W."""
+    text, *weights = (
+        torch.randn(*shape, generator=torch.Generator().manual_seed(5)) for shape in [(4, 9)] + [(9, 3)] * 3
+    )
+    one = regard.explain(text, **dict(zip(("w_query", "w_key", "w_value"), weights, strict=True)))
+    return View(one, list("abcd"), view="walk", language=language)
+
+
+def sparse(language):
+    vectors = torch.randn(3, 1, 1, 12, 4, generator=torch.Generator().manual_seed(6))
+    return View(regard.explain(*vectors, normalizer="sparsemax"), list("abcdefghijkl"), view="walk", language=language)
+
+
+def printed(value):
+    """A number as the walk prints it."""
+    size, sign = abs(value), "−" if value < 0 else ""
+    if size == 0:
+        return "0"
+    if size < 0.001:
+        digits, power = f"{size:.3e}".split("e")
+        return f"{sign}{digits}e−{abs(int(power))}"
+    digits = next((4 - place for place, most in enumerate((0.99995, 9.9995, 99.995, 999.95)) if size < most), 0)
+    return f"{sign}{size:.{digits}f}"
+
+
+def number(text):
+    return float(text.replace("−", "-")) if text else None
+
+
+def tables(shown, id):
+    """The head, the rows and the foot of each table of a station, and what is said below it."""
+    return (
+        shown.station(id)
+        .locator(".sum")
+        .evaluate_all(
+            """all => all.map((one) => {
+          const texts = (line) => [...line.querySelectorAll('th, td:not(.share)')].map((cell) => cell.textContent);
+          const few = one.querySelector('.folding');
+          return { head: texts(one.querySelector('thead tr')), said: few?.firstChild.textContent ?? '',
+            rows: [...one.querySelectorAll('tbody tr:not(.rest)')].map(texts),
+            rest: [...one.querySelectorAll('tr.rest')].map(texts),
+            foot: [...one.querySelectorAll('tfoot tr')].map(texts) };
+        })"""
+        )
+    )
+
+
+MAKES = {
+    "score": {2: lambda row, *_: row[0] * row[1]},
+    "vectors": {2: lambda row, *_: row[0] * row[1]},
+    "output": {2: lambda row, *_: row[0] * row[1]},
+    "scale": {1: lambda row, foot, dim: row[0] / dim**0.5},
+    "weights": {1: lambda row, *_: np.exp(row[0]), 2: lambda row, foot, _: row[1] / foot[1]},
+}
+"""What makes a number of a row, from those before it, the row of sums and the dimension, by station and column."""
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(("make", "dim"), [(softmax_of_many, 32), (projected, 3), (sparse, 4)])
+def test_tables_come_out_with_their_printed_digits_and_say_what_they_leave_out(show, make, dim, language):
+    """Or "≈" stands at the number, or at the head of the column; of few numbers it is said why these."""
+    shown = show(make(language), size=(1300, 900))
+    checked = signs = 0
+    for row, column in ((3, 2), (0, 0), (1, 3)):
+        shown.call("show", "walk", {"kept": {"row": row, "column": column}})
+        for id in shown.page.locator(".strip button").evaluate_all("all => all.map((one) => one.dataset.goes)"):
+            shown.station(id)
+            if id in ("vectors", "output") and (cells := shown.station(id).locator("button.cell")).count():
+                cells.first.click()
+                shown.settle()
+            folded = tables(shown, id)
+            for table in folded:
+                values = [[number(text) for text in line[1:]] for line in table["rows"]]
+                foot = [number(text.replace("≈\u2009", "")) for line in table["foot"] for text in line[1:]]
+                for place, text in enumerate(one for line in table["foot"] for one in line[1:]):
+                    if not text:
+                        continue
+                    added = [line[place] for line in values if line[place] is not None]
+                    added += [number(line[1 + place]) for line in table["rest"]]
+                    assert (printed(sum(added)) == text) == ("≈" not in text), (id, table)
+                    checked, signs = checked + 1, signs + ("≈" in text)
+                for place, makes in MAKES.get(id, {}).items():
+                    if place >= len(table["head"]) - 1 or (id == "weights" and make is sparse):
+                        continue
+                    rough = any(printed(makes(line, foot, dim)) != printed(line[place]) for line in values)
+                    assert rough == ("≈" in table["head"][1 + place]), (id, table)
+                    checked, signs = checked + 1, signs + rough
+                if not table["rest"]:
+                    assert not table["said"]
+                    continue
+                count = [int(one) for one in re.findall(r"\d+", table["said"])]
+                extra = int("“" in table["said"])  # the key of the pair is named besides
+                assert sorted(count) == sorted(
+                    [len(values) - extra, len(values) + int(re.search(r"\d+", table["rest"][0][0])[0])]
+                )
+    assert checked > 12
+    assert signs > 0

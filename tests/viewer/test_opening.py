@@ -97,7 +97,7 @@ def test_whole_words_add_keys_and_average_queries_that_see_a_key():
 def test_sentences_of_python_are_words_of_the_viewer():
     assert len(words()) > 300
     assert say("others", "en", count=3) == "3 more"
-    assert say("evenShare", "zh", weight="0.33") == "均分为 0.33"
+    assert say("evenShare", "zh", weight="0.33", keys="3 个词元") == "均分为 0.33（1 ÷ 3 个词元）"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -128,6 +128,7 @@ def test_pictures_open_on_the_head_pair_and_sentence_of_the_opening(several, vie
         arrows = (" ↓", " →") if view == "pattern" else ("", "")
         assert {"en": "asks", "zh": "发问"}[language] + arrows[0] in told
         assert {"en": "looked at", "zh": "被看"}[language] + arrows[1] in told
+        assert ("each row" in told or "每行" in told) == (view == "pattern")
 
 
 def test_layer_head_and_the_mean_are_chosen_where_they_are_asked_for(several):
@@ -209,7 +210,7 @@ def test_the_axes_say_who_asks_and_who_is_looked_at(kind):
     axis = TokenAxis(("a", "b"))
     record = AttentionRecord("x", 0, kind, axis, axis, np.full((1, 2, 2), 0.5, np.float32))
     told = [text.get_text() for text in figure(Document("x", (record,)), "pattern").texts]
-    assert told[:2] == ["asks ↓", "looked at →"]
+    assert told[:2] == ["each row asks ↓", "each column is looked at →"]
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4, 12])

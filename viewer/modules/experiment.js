@@ -2,7 +2,8 @@
 
 import { action, make } from "./elements.js";
 import { say } from "./language.js";
-import { percent, printed, strongest } from "./numbers.js";
+import { percent, printed } from "./numbers.js";
+import { fewLargest } from "./score_station.js";
 import { normalizerName, plainNumber } from "./stations.js";
 import { shortText } from "./text.js";
 
@@ -113,7 +114,8 @@ export class Experiment {
     const { keys } = calculation.steps.entry;
     const { weights, truth } = calculation.row(row);
     this.title.textContent = say("walk_row_title", { query: tokenName("queries", row) });
-    const shown = strongest(Array.from(weights), Math.min(MOST_COLUMNS, keys.length), column).sort((a, b) => a - b);
+    const { few, why } = fewLargest(Array.from(weights), MOST_COLUMNS, say("walk_weight"), column, tokenName("keys", column));
+    const shown = few.sort((a, b) => a - b);
     const highest = Math.max(1e-9, ...shown.flatMap((key) => [weights[key], calculation.isChanged ? truth[key] : 0]).filter(Number.isFinite));
     const plain = calculation.isWhole(row) ? percent : printed;
     const least = shown.length > 18 ? highest / 4 : 5e-3; // the percent of neighbours have no room beside each other
@@ -129,6 +131,6 @@ export class Experiment {
       make("span", { class: "name", text: shortText(keys[key], 12), dir: "auto" }));
     }));
     if (focus) this.columns.querySelector("[aria-pressed=true]")?.focus();
-    this.more.textContent = shown.length < keys.length ? say("walk_row_more", { shown: shown.length, all: keys.length }) : "";
+    this.more.textContent = why;
   }
 }

@@ -3,7 +3,7 @@
 import { drawKind } from "./drawing.js";
 import { say } from "./language.js";
 import { fitText, textWidth, wrapText } from "./lettering.js";
-import { clamp, legendNumber, percent, shortWeight, withPercent } from "./numbers.js";
+import { clamp, legendNumber, percent, withPercent } from "./numbers.js";
 import { divergingColor, rampColor, veilColor } from "./palette.js";
 import { DECADES, SCALES, scaleInverse } from "./scales.js";
 import { PHONE } from "./style.js";
@@ -126,12 +126,12 @@ function drawWidths(pen, x, y, length, theme) {
 function drawRamp(pen, legend, width, theme) {
   const { top, height } = RAMP_PLACE;
   pen.text(rampTitle(legend), 16, top + height / 2, { color: theme.text, ...TITLE_STYLE_OF_RAMP });
-  drawColors(pen, legend, rampPlace(legend, width), theme);
-  if (legend.signs) drawColors(pen, { ...legend, ramp: "signed", even: null }, signsPlace(legend, width), theme);
+  drawColors(pen, legend, rampPlace(legend, width), width, theme);
+  if (legend.signs) drawColors(pen, { ...legend, ramp: "signed", even: null }, signsPlace(legend, width), width, theme);
 }
 
 /** The colours of a ramp, and its numbers. */
-function drawColors(pen, legend, { x, length }, theme) {
+function drawColors(pen, legend, { x, length }, width, theme) {
   const { top, height, numbers, mark } = RAMP_PLACE;
   if (legend.ramp === "width") drawWidths(pen, x, top + height / 2, length, theme);
   for (let step = 0; step < LEGEND_STEPS && legend.ramp !== "width"; step += 1) {
@@ -148,8 +148,8 @@ function drawColors(pen, legend, { x, length }, theme) {
   const { even, largest, scale } = legend;
   if (even > 0 && largest > 0 && even <= largest) {
     const at = x + SCALES[scale].shade(even / largest) * length;
-    pen.path([[at, top - 4], [at, top + height + 3]], { color: theme.text, lineWidth: 2 });
-    pen.text(legend.mark ?? say("evenMark", { weight: shortWeight(even) }), at + 4, mark, { color: theme.text, size: 11 });
+    pen.path([[at, top - 1], [at, top + height + 3]], { color: theme.text, lineWidth: 2 });
+    pen.text(legend.mark, Math.max(16, Math.min(at + 4, width - 8 - textWidth(legend.mark, SMALL))), mark, { color: theme.text, ...SMALL });
   }
 }
 

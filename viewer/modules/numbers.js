@@ -38,10 +38,12 @@ export function printed(value) {
   return (value < 0 ? "\u2212" : "") + size.toFixed(size < 9.9995 ? 3 : size < 99.995 ? 2 : size < 999.95 ? 1 : 0);
 }
 
+/** A number as who reads it printed has it. */
+export const asPrinted = (value) => (Number.isFinite(value) ? Number(printed(value).replaceAll("\u2212", "-")) : value);
+
 /** "=" where a calculation with the printed numbers has the printed result, else "\u2248". */
 export function equalSign(result, calculate, ...numbers) {
-  const read = (value) => (Number.isFinite(value) ? Number(printed(value).replaceAll("\u2212", "-")) : value);
-  return printed(calculate(...numbers.map(read))) === printed(result) ? "=" : "\u2248";
+  return printed(calculate(...numbers.map(asPrinted))) === printed(result) ? "=" : "\u2248";
 }
 
 /** The relative difference that numbers of single precision do not tell. */

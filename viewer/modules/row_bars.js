@@ -4,7 +4,7 @@ import { say } from "./language.js";
 import { fitText, textWidth } from "./lettering.js";
 import { clamp, shortWeight, signedWeight } from "./numbers.js";
 import { divergingColor, rampColor } from "./palette.js";
-import { byWeight, evenShare, headsOf, NAMED, queryOf, strongestOf } from "./sentence.js";
+import { byWeight, evenShare, evenText, headsOf, NAMED, queryOf, strongestOf } from "./sentence.js";
 import { shortText } from "./text.js";
 
 const BAR_STEP = 26;
@@ -49,7 +49,7 @@ export function drawRowBars(app, pen, table, row, { x, y, width = BARS_ROOM.widt
   });
   if (!marked) return;
   const foot = y + (first.length + 0.75) * BAR_STEP; // above the bar of the others, which is a sum
-  const share = say("evenMark", { weight: shortWeight(Number(even)) });
+  const share = evenText("evenMark", table, even);
   pen.path([[at, y + 0.6 * BAR_STEP], [at, foot]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
   pen.text(share, Math.min(at, x + width - textWidth(share, { size: 12 })), foot + 10, { color: theme.muted, size: 12 });
 }

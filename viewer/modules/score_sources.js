@@ -5,9 +5,7 @@
 import { signed } from "./head_order.js";
 import { say } from "./language.js";
 import { printed, strongest } from "./numbers.js";
-
-/** How many sources are shown before the others are asked for. */
-const FEW_SOURCES = 8;
+import { foremost } from "./score_station.js";
 
 /** The share of a score below which a rest is rounding and has no row. */
 const ROUNDING = 1e-5;
@@ -33,7 +31,7 @@ export function scoreSources(walk) {
   const at = (side, source) => factor * parts[side][(source * steps.rows + pair.row) * steps.columns + pair.column];
   const rows = parts.sources.map((source, number) => ({ label: sourceText(source), numbers: [at("query", number), at("key", number)] }));
   const sizes = rows.map(({ numbers }) => Math.max(...numbers.map(Math.abs)));
-  const few = strongest(sizes, Math.min(FEW_SOURCES, rows.length)).sort((one, other) => one - other);
+  const { few, why } = foremost(sizes, say("walk_by_amount"));
   const rest = [0, 1].map((side) => score - rows.reduce((sum, { numbers }) => sum + numbers[side], 0));
   if (rest.some((value) => Math.abs(value) > ROUNDING * Math.max(...sizes, Math.abs(score)))) {
     few.push(rows.length);
@@ -43,7 +41,7 @@ export function scoreSources(walk) {
   /** @type {Part[]} */
   const shown = [
     { kind: "sum", name: "sources", sum: { head: [say("source_name"), say("source_in_query", { query }), say("source_in_key", { key })], adds: [true, true],
-      rows, few, foot: { label: say("walk_sum"), numbers: [score, score] } } },
+      rows, few, why, foot: { label: say("walk_sum"), numbers: [score, score] } } },
     { kind: "line", text: say("source_note") },
   ];
   return [{ id: "sources", title: say("walk_sources"), figure: rows[largest].label, operation: "", parts: shown,

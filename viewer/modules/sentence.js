@@ -117,8 +117,14 @@ export function evenShare(table, rows) {
       }
     }
   }
-  return high > 0 ? high : null;
+  return high > 0 && high < 1 ? high : null;
 }
+
+/** What is said of an equal share, with the number of keys that it comes from. */
+export const evenText = (name, { record: { keys } }, even) => say(name, { weight: shortWeight(even), keys: say(/** @type {any} */ (`even_${keys.entry.leading ? "tokens" : keys.kind}`), { count: Math.round(1 / even) }) });
+
+/** The same as the mark of a legend. */
+export const evenMark = (table, even) => ({ even, mark: even === null ? "" : evenText("evenMark", table, even) });
 
 /** The equal share of all rows of a table. */
 export const evenShareOfAll = (table) => evenShare(table, Array.from({ length: table.rows }, (_, row) => row));
@@ -196,7 +202,7 @@ export function sayOfRow(table, row, column = null) {
   const parts = order.slice(0, NAMED).map((one, place) => `${keyOf(table, one)} ${weights[place]}`);
   if (others !== null) parts.push(say("moreKeys", { count: order.length - NAMED, weight: weights[NAMED] }));
   const even = evenShare(table, row);
-  return { text, shares: [`${query} \u2192 ${parts.join(" \u00b7 ")}`, even === null ? "" : say("evenShare", { weight: shortWeight(even) })].filter(Boolean).join(APART) };
+  return { text, shares: [`${query} \u2192 ${parts.join(" \u00b7 ")}`, even === null ? "" : evenText("evenShare", table, even)].filter(Boolean).join(APART) };
 }
 
 /** Of how many heads the weights of a table are the mean. */
@@ -216,7 +222,7 @@ function sayOfParts(table, row) {
   const parts = byWeight(table, row).filter((column) => isPart(column) && table.value(row, column) > 2 * even);
   const share = parts.reduce((sum, column) => sum + table.value(row, column), 0);
   return { text: table.record.say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: queryOf(table, row), count: parts.length,
-    all: table.columnGroups.filter((_, column) => isPart(column)).length, percent: percent(share) }), shares: say("partsShown", { weight: shortWeight(even) }) };
+    all: table.columnGroups.filter((_, column) => isPart(column)).length, percent: percent(share) }), shares: evenText("partsShown", table, even) };
 }
 
 /** What a table says of a key: who looks at it most. */

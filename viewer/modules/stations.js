@@ -3,9 +3,9 @@
 /** @import { Calculation } from "./calculation.js" */
 
 import { say } from "./language.js";
-import { equalSign, percent, printed, shortWeight, strongest, sumOf } from "./numbers.js";
+import { asPrinted, equalSign, percent, printed, shortWeight, strongest, sumOf } from "./numbers.js";
 import { scoreSources } from "./score_sources.js";
-import { FEW_DIMENSIONS, formOf, productsOf, projects, scoreStation } from "./score_station.js";
+import { fewLargest, firstOf, formOf, productsOf, projects, scoreStation } from "./score_station.js";
 import { PAIR_STEPS } from "./steps_data.js";
 import { tokenName } from "./table.js";
 import { shortText } from "./text.js";
@@ -30,8 +30,8 @@ export function normalizerName(name) {
 /**
  * A table that can be opened.
  * @typedef {{head: string[], adds: boolean[], rows: {label: string, numbers: (number|null)[], muted?: boolean, chosen?: boolean,
- *   side?: string}[], few: number[], amounts?: boolean, foot: {label: string, numbers: (number|null)[]}|null}} Sum
- *   `adds`: which columns have a meaning when they are added; `few`: the rows that are shown first;
+ *   side?: string}[], few: number[], why: string, makes?: (((...numbers: number[]) => number)|null)[], amounts?: boolean, foot: {label: string, numbers: (number|null)[]}|null}} Sum
+ *   `adds`: which columns have a meaning when they are added; `few`: the rows that are shown first, and `why` these; `makes`: what makes a column's number of those of the row;
  *   `amounts`: whether the numbers of the last column are parts of a whole
  *
  * A part of a station: a line of text, a formula, a list of numbers as cells, a table, the two words, or the way to the next layer.
@@ -152,8 +152,8 @@ export class Stations {
         const factor = this.steps.at(`w_${name}`, place, dimension);
         return { label: String(place), numbers: [value, factor, value * factor] };
       });
-      return { head: [say("walk_dim"), say("walk_input_term"), say("walk_matrix_term"), say("walk_product")], adds: [false, false, true], rows,
-        few: rows.map((_, place) => place).slice(0, FEW_DIMENSIONS), foot: { label: say("walk_sum"), numbers: [null, null, this.steps.at(name, row, dimension)] } };
+      return { head: [say("walk_dim"), say("walk_input_term"), say("walk_matrix_term"), say("walk_product")], adds: [false, false, true], makes: [null, null, (one, other) => one * other], rows,
+        ...firstOf(rows.length), foot: { label: say("walk_sum"), numbers: [null, null, this.steps.at(name, row, dimension)] } };
     };
   }
 
@@ -177,7 +177,7 @@ export class Stations {
     const factor = this.usesRoot ? Math.sqrt(dim) : used.scale;
     const values = { before: inFormula(before), after: printed(after), dim, root: plainNumber(factor), scale: plainNumber(used.scale), is: equalSign(after, by, before, factor) };
     const stations = [{ id: "scale", title: say("walk_scale"), figure: printed(after), operation: "",
-      parts: [formula(before, this.scaleOperation(), this.usesRoot ? equalSign(after, (one) => one / factor, before) : values.is, after), ...(used.scale === 1 ? [] : [this.change("scaled")])],
+      parts: [formula(before, this.scaleOperation(), this.usesRoot ? equalSign(after, (one) => one / factor, before) : values.is, after), ...(used.scale === 1 ? [] : [this.change("scaled", (score) => (this.usesRoot ? score / factor : score * factor))])],
       sentence: say(this.usesRoot ? "walk_says_root" : used.scale === 1 ? "walk_says_unscaled" : "walk_says_scale", values) }];
     if (this.steps.has("capped")) {
       [before, after] = [after, this.row.capped[column]];
@@ -185,7 +185,7 @@ export class Stations {
       const is = equalSign(after, (score) => cap * Math.tanh(score / cap), before);
       stations[stations.length - 1].operation = cap ? say("walk_cap") : "f";
       stations.push({ id: "cap", title: cap ? say("walk_cap") : this.entry.function ? shortText(this.entry.function, 20) : say("walk_function"),
-        figure: printed(after), operation: "", parts: [formula(before, stations[0].operation, cap ? is : "\u2192", after), this.change("capped")],
+        figure: printed(after), operation: "", parts: [formula(before, stations[0].operation, cap ? is : "\u2192", after), this.change("capped", cap ? (score) => cap * Math.tanh(score / cap) : null)],
         sentence: say(cap ? "walk_says_cap" : "walk_says_function", { cap: cap ? plainNumber(cap) : "", before: printed(before), after: printed(after), is }) });
     }
     if (this.steps.has("biased")) {
@@ -201,11 +201,11 @@ export class Stations {
   }
 
   /** The numbers of all keys of the row before and after a step. */
-  change(after) {
+  change(after, make = /** @type {((score: number) => number)|null} */ (null)) {
     const before = PAIR_STEPS.slice(0, PAIR_STEPS.indexOf(after)).findLast((name) => name === "scores" || this.steps.has(name)) ?? "scores";
     const rows = this.keyRows((key) => [this.row[before][key], this.row[after][key]], (key) => this.row[after][key] === -Infinity);
     return /** @type {Part} */ ({ kind: "sum", name: "row", sum: { head: [say("walk_word"), ...[before, after].map((name) => say(/** @type {any} */ (`walk_name_${name}`)))],
-      adds: [false, false], rows, few: strongest(Array.from(this.row[after]), Math.min(FEW_KEYS, rows.length), this.pair.column), foot: null } });
+      adds: [false, false], makes: [null, make], rows, ...this.fewKeys(Array.from(this.row[after]), "walk_name_scores"), foot: null } });
   }
 
   /** The step of the mask; none if it hides no pair of this head. */
@@ -272,14 +272,22 @@ export class Stations {
       (key) => tempered[key] === -Infinity || (cuts && weights[key] === 0));
     // Of keys with the weight 0, those with the largest scores.
     const order = Array.from(weights, (weight, key) => (weight === 0 ? -1 - 1 / (1 + Math.exp(tempered[key] / 100)) : weight));
-    const few = strongest(order, Math.min(FEW_KEYS, rows.length), this.pair.column);
+    const { few, why } = this.fewKeys(order, "walk_weight");
     if (says === "walk_says_sink") {
       rows.push({ label: say("walk_sink"), numbers: [this.calculation.parameters.sink, made.sinkPower, null], muted: false, chosen: false, side: "" });
       few.push(rows.length - 1);
     }
     const all = weights.filter((weight) => !Number.isNaN(weight));
-    return { head: [say("walk_word"), say("walk_name_scores"), ...middle, say("walk_weight")], adds: [false, ...middle.map(() => Boolean(made.powers)), true], rows, few, amounts: !this.steps.signed,
+    const [most, threshold, sum] = [made.most ?? 0, made.threshold, made.sum].map(asPrinted);
+    const makes = made.powers ? [null, (score) => Math.exp(score - most), (_score, power) => power / sum]
+      : cuts ? [null, (score) => factor * score - threshold, (_score, above) => Math.max(0, above) ** (1 / factor)] : [];
+    return { head: [say("walk_word"), say("walk_name_scores"), ...middle, say("walk_weight")], adds: [false, ...middle.map(() => Boolean(made.powers)), true], makes, rows, few, why, amounts: !this.steps.signed,
       foot: { label: say("walk_sum"), numbers: [null, ...middle.map(() => (made.powers ? made.sum : null)), all.length === weights.length ? sumOf(weights) : NaN] } };
+  }
+
+  /** The keys of the largest sizes, with that of the pair. */
+  fewKeys(sizes, what) {
+    return fewLargest(sizes, FEW_KEYS, say(what), this.pair.column, this.key);
   }
 
   keyRows(numbers, muted = (_) => false) {
@@ -315,8 +323,8 @@ export class Stations {
     const { weights } = this.row;
     const product = (key) => this.calculation.product(row, key, dimension);
     const rows = this.keyRows((key) => [weights[key], this.steps.at("value", key, dimension), product(key)], (key) => weights[key] === 0);
-    return { head: [say("walk_word"), say("walk_weight"), say("walk_value"), say("walk_product")], adds: [true, false, true], rows,
-      few: strongest(rows.map((_, key) => Math.abs(product(key))), Math.min(FEW_KEYS, rows.length), column),
+    return { head: [say("walk_word"), say("walk_weight"), say("walk_value"), say("walk_product")], adds: [true, false, true], makes: [null, null, (one, other) => one * other], rows,
+      ...this.fewKeys(rows.map((_, key) => Math.abs(product(key))), "walk_by_product"),
       foot: { label: say("walk_sum"), numbers: [sumOf(weights), null, output[dimension]] } };
   }
 
@@ -337,12 +345,14 @@ export class Stations {
   }
 }
 
-/** The rows of a table that are shown, and one that adds up the others; and what stands below them. */
+/** The rows of a table that are shown, and one that adds up the others; and what stands below them. "\u2248" stands where the printed numbers do not come out. */
 export function shownRows(sum, isOpen) {
   const rows = isOpen ? sum.rows : [...sum.few].map((place) => sum.rows[place]);
   const others = isOpen ? [] : sum.rows.filter((_, place) => !sum.few.includes(place));
   const total = (column) => (sum.adds[column] ? sumOf(others.map((row) => row.numbers[column])) : null);
   const rest = others.length ? { label: say("walk_more", { count: others.length }), numbers: sum.adds.map((_, column) => total(column)) } : null;
   const label = others.length ? say("walk_sum_all", { count: sum.rows.length }) : sum.foot?.label;
-  return { rows, rest, foot: sum.foot && { ...sum.foot, label } };
+  const sign = (column) => sum.adds[column] && equalSign(sum.foot.numbers[column] ?? 0, (...all) => sumOf(all), ...[...rows, ...(rest ? [rest] : [])].map((row) => row.numbers[column] ?? 0)) !== "=";
+  const isRough = (column) => sum.makes?.[column] && rows.some(({ numbers }) => numbers.every(Number.isFinite) && equalSign(numbers[column], sum.makes[column], ...numbers) !== "=");
+  return { head: sum.head.map((text, place) => (place && isRough(place - 1) ? `\u2248\u2009${text}` : text)), rows, rest, foot: sum.foot && { ...sum.foot, label, signs: sum.adds.map((_, column) => (sign(column) && sum.foot.numbers[column] !== null ? "\u2248\u2009" : "")) } };
 }

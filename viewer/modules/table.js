@@ -237,7 +237,8 @@ export const measureText = (table) => say({ norms: "of_norms", contributions: "o
 export const accuracy = (table) => (table.exact ? "" : say(table.measure === "weights" ? "coded" : "codedWeights", { error: table.record.signed ? 0.008 : 0.004 }));
 
 /** How the tokens of a word became one. */
-export const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords) ? say("mergedWords") : "");
+export const mergedText = ({ words, rows, columns, record: { queries, keys } }) => (!words || !(queries.hasWords || keys.hasWords) ? ""
+  : say("mergedWords", keys.hasWords ? { count: keys.length, shown: columns } : { count: queries.length, shown: rows }));
 
 /** What hidden special tokens have of the weights. */
 export function hiddenText(table) {

@@ -6,9 +6,9 @@ import { Experiment } from "./experiment.js";
 import { action, make } from "./elements.js";
 import { fly, outgoing } from "./flight.js";
 import { say } from "./language.js";
-import { equalSign, formatNumber, printed, sumOf } from "./numbers.js";
+import { formatNumber, printed } from "./numbers.js";
 import { divergingColor, inkOn, rampColor } from "./palette.js";
-import { FEW_DIMENSIONS, foremost } from "./score_station.js";
+import { FEW_DIMENSIONS, firstOf, foremost } from "./score_station.js";
 import { shownRows } from "./stations.js";
 import { shortText } from "./text.js";
 import { tokenTexts } from "./text_flow.js";
@@ -222,8 +222,9 @@ export class WalkPanel {
   lists(parts, id, largest) {
     const [{ values, products, name }] = parts;
     const all = Array.from(values.keys());
-    const isFolded = all.length > FEW_DIMENSIONS && !this.unfolded.has(`${id} ${name}`);
-    const dimensions = !isFolded ? all : products ? foremost(products) : all.slice(0, FEW_DIMENSIONS);
+    const { few, why } = products ? foremost(products, say("walk_by_products")) : firstOf(all.length);
+    const isFolded = !this.unfolded.has(`${id} ${name}`);
+    const dimensions = isFolded ? few : all;
     const marked = this.marked(products);
     const isWide = this.element.clientWidth >= WIDE;
     const room = this.element.clientWidth - (isWide ? 66 + NAMES : 66);
@@ -241,14 +242,14 @@ export class WalkPanel {
         if (!isWide) [numbers[0], cells[0]].forEach((first) => first.classList.add("first"));
       });
     }
-    if (all.length > FEW_DIMENSIONS) shown.push(this.folding(`${id} ${name}`, all.length, all.length - FEW_DIMENSIONS));
+    if (why) shown.push(this.folding(`${id} ${name}`, all.length, why));
     return make("div", { class: "list" }, make("div", { class: "numbers", style: `grid-template-columns: ${isWide ? `${NAMES}px ` : ""}repeat(${per}, minmax(0, 88px))` }, ...shown),
       ...parts.map((part) => this.detail(part, `${id} ${part.name}`)));
   }
 
   /** The positions of the products that count most. */
   marked(products) {
-    return products && products.length > FEW_DIMENSIONS ? foremost(products, OUTLINED) : [];
+    return products && products.length > FEW_DIMENSIONS ? foremost(products, "", OUTLINED).few : [];
   }
 
   cell(part, name, dimension, largest, isMarked) {
@@ -279,35 +280,29 @@ export class WalkPanel {
       length ? make("span", { class: "outlined", text: say("walk_marked", { count: length }) }) : null);
   }
 
-  folding(name, all, more) {
+  /** How the shown numbers were chosen, and the way to all; 0 of them: none. */
+  folding(name, all, why) {
     const isOpen = this.unfolded.has(name);
-    const text = isOpen ? say("walk_show_fewer") : more ? say("walk_more", { count: more }) : say("walk_show_all", { count: all });
-    return make("button", { type: "button", class: "fold", "data-name": `fold ${name}`, text, "aria-expanded": String(isOpen),
-      "aria-label": isOpen || !more ? text : `${text}. ${say("walk_show_all", { count: all })}`, on: { click: () => this.unfold(name) } });
+    return make("p", { class: "folding note" }, isOpen ? "" : `${why} `, !all ? null : make("button", { type: "button", class: "fold", "data-name": `fold ${name}`,
+      text: isOpen ? say("walk_show_fewer") : say("walk_show_all", { count: all }), "aria-expanded": String(isOpen), on: { click: () => this.unfold(name) } }));
   }
 
   /** A table that adds up; its other rows are shown on demand. */
   table(sum, name, close) {
     const isOpen = this.unfolded.has(name) && sum.rows.length <= MOST_ROWS;
-    const { rows, rest, foot } = shownRows(sum, isOpen);
-    const text = (value) => (value === null || value === undefined ? "" : printed(value));
-    const added = sum.adds.map((adds, column) => {
-      if (!foot) return "";
-      const numbers = [...rows, ...(rest ? [rest] : [])].map((row) => row.numbers[column] ?? 0);
-      return adds && equalSign(foot.numbers[column] ?? 0, (...all) => sumOf(all), ...numbers) !== "=" ? "\u2248\u2009" : "";
-    });
+    const { head, rows, rest, foot } = shownRows(sum, isOpen);
+    const textOf = (value) => (value === null || value === undefined ? "" : printed(value));
     const last = sum.head.length - 2;
     const most = Math.max(...sum.rows.map((row) => Math.abs(row.numbers[last] ?? 0)).filter(Number.isFinite));
     const line = (one, tag, style) => make("tr", { class: style }, make("th", { scope: "row", text: one.label, dir: "auto" }),
-      ...one.numbers.map((value, column) => make(tag, { text: `${one === foot && value !== null ? added[column] : ""}${text(value)}`, "data-in": this.landing(name, one, column) })), this.bar(one === foot || one === rest ? null : one.numbers[last], most, sum.amounts));
+      ...one.numbers.map((value, column) => make(tag, { text: `${one.signs?.[column] ?? ""}${textOf(value)}`, "data-in": this.landing(name, one, column) })), this.bar(one === foot || one === rest ? null : one.numbers[last], most, sum.amounts));
     const body = rows.map((row) => line(row, "td", `${row.muted ? "muted" : ""} ${row.chosen ? "chosen" : ""}`.trim() || null));
     if (rest) body.push(line(rest, "td", "rest"));
-    const table = make("table", {}, make("thead", {}, make("tr", {}, ...sum.head.map((head) => make("th", { scope: "col", text: head })), make("td", { class: "share", "aria-hidden": "true" }))),
+    const table = make("table", {}, make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col", text })), make("td", { class: "share", "aria-hidden": "true" }))),
       make("tbody", {}, ...body), foot ? make("tfoot", {}, line(foot, "td", null)) : null);
     if (name === "score products") table.querySelector("tfoot td:nth-last-child(2)").dataset.out = "number";
-    const more = sum.rows.length - sum.few.length;
-    return make("div", { class: "sum" }, table, make("p", { class: "sum-buttons" }, more > 0 && sum.rows.length <= MOST_ROWS ? this.folding(name, sum.rows.length, 0) : null,
-      close ? make("button", { type: "button", class: "fold", "data-name": `close ${name}`, text: say("walk_close"), on: { click: close } }) : null));
+    return make("div", { class: "sum" }, table, sum.why ? this.folding(name, sum.rows.length <= MOST_ROWS ? sum.rows.length : 0, sum.why) : null,
+      close ? make("button", { type: "button", class: "fold", "data-name": `close ${name}`, text: say("walk_close"), on: { click: close } }) : null);
   }
 
   /** The last number of a line as a bar: an amount from the left, a number with a sign from the middle. */

@@ -44,7 +44,7 @@ class Column {
   }
 
   table(sum) {
-    const { rows, rest, foot } = shownRows(sum, false);
+    const { head, rows, rest, foot } = shownRows(sum, false);
     const first = this.width * 0.3;
     const step = (this.width - first) / (sum.head.length - 1);
     const line = (label, texts, style) => {
@@ -53,13 +53,17 @@ class Column {
       this.y += 15;
     };
     const texts = (numbers) => numbers.map((value) => (value === null || value === undefined ? "" : printed(value)));
-    line(sum.head[0], sum.head.slice(1), { color: this.theme.muted });
+    line(head[0], head.slice(1), { color: this.theme.muted });
     for (const row of rows) line(row.label, texts(row.numbers), { color: row.muted ? this.theme.muted : this.theme.text, bold: row.chosen });
     if (rest) line(rest.label, texts(rest.numbers), { color: this.theme.muted });
-    if (!foot) return;
+    if (foot) this.foot(foot, line);
+    if (sum.why) this.text(sum.why, { size: 11, color: this.theme.muted });
+  }
+
+  foot(foot, line) {
     this.pen?.path([[this.x, this.y], [this.x + this.width, this.y]], { color: this.theme.border });
     this.y += 2;
-    line(foot.label, texts(foot.numbers), { color: this.theme.text, bold: true });
+    line(foot.label, texts(foot.numbers).map((text, column) => `${foot.signs[column]}${text}`), { color: this.theme.text, bold: true });
   }
 }
 

@@ -84,7 +84,7 @@ button.primary { background: var(--text); color: var(--background); border-color
 .outlined::before { content: ""; display: inline-block; width: 20px; height: 14px; margin-right: 6px; vertical-align: -2px; box-shadow: inset 0 0 0 2px var(--text); }
 .list ~ .told-part { grid-column: 1 / -1; }
 .numbers .cell { padding: 6px 0; min-height: 28px; border: 0; border-radius: 2px; font-size: 12px; line-height: 16px; text-align: center; font-variant-numeric: tabular-nums; }
-.numbers .fold { grid-column: 1 / -1; justify-self: start; }
+.numbers .folding { grid-column: 1 / -1; }
 .stations:has(+ .early:not(.opened-try)) { flex: 1 0 auto; display: grid; }
 .numbers button.cell:hover, .numbers .cell[aria-expanded="true"] { outline: 2px solid var(--text); outline-offset: -2px; }
 .fold { border: 0; background: none; padding: 2px 4px; min-height: 24px; font-size: 12px; color: var(--text); text-decoration: underline; }
@@ -109,7 +109,7 @@ button.primary { background: var(--text); color: var(--background); border-color
 @container (max-width: 559px) { .list-name { grid-column: 1 / -1; } .list-name:not(:first-child) { margin-top: 6px; } .station h3 { display: none; } .tokens { font-size: 16px; line-height: 26px; } }
 @container (min-width: 560px) {
   .says { font-size: 18px; line-height: 28px; } .tokens { font-size: 22px; line-height: 36px; } .formula { font-size: 24px; line-height: 36px; }
-  .numbers .cell { font-size: 14px; padding: 8px 0; } .numbers .fold { grid-column: 2 / -1; }
+  .numbers .cell { font-size: 14px; padding: 8px 0; } .numbers .folding { grid-column: 2 / -1; }
   .walk table, .told-part .note { font-size: 14px; } .walk th, .walk td { padding: 3px 8px; }
 }
 @media (min-height: 840px) and (min-width: 560px) { .stations:has(+ .early) .parts { gap: 32px 24px; } .stations:has(+ .early) .cell { padding: 14px 0; } .stations:has(+ .early) :is(th, td) { padding-block: 7px; } }

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
 WORDS = {
-    "axisQuery": ("asks ↓", "发问 ↓"),
-    "axisKey": ("looked at →", "被看 →"),
+    "axisQuery": ("each row asks ↓", "每行发问 ↓"),
+    "axisKey": ("each column is looked at →", "每列被看 →"),
     "weightTitle": ("attention weight", "注意力权重"),
-    "evenMark": ("equal share {weight}", "均分 {weight}"),
+    "evenMark": ("equal share {weight} (1 ÷ {keys})", "均分 {weight}（1 ÷ {keys}）"),
+    "even_tokens": ("{count} tokens", "{count} 个词元"),
+    "even_grid": ("{count} patches", "{count} 个图块"),
+    "even_frames": ("{count} moments", "{count} 个时刻"),
     "looksAtTitle": ("“{query}” looks at", "“{query}”在看"),
     "others": ("{count} more", "其余 {count} 个"),
     "zero": ("zero", "零"),
@@ -82,6 +85,10 @@ class Caption(NamedTuple):
     def say(self, name: str, **parts: object) -> str:
         """Returns a text of `WORDS` in the caption's language."""
         return WORDS[name][self.language == "zh"].format(**parts)
+
+    def equal_share(self, even: float, keys: str = "tokens") -> str:
+        """Returns what is said of an equal share, with the number of keys that it comes from."""
+        return self.say("evenMark", weight=short_weight(even), keys=self.say(f"even_{keys}", count=round(1 / even)))
 
     def number(self, value: float) -> str:
         """Returns the number in a cell, of a difference with its sign; "" where there is none."""
@@ -243,7 +250,7 @@ def draw_row_bars(
     if even is not None:
         at, foot = side * even / most, first + len(named) - 0.35
         axes.plot([at, at], [first - 0.6, foot], color=INK, linewidth=0.7, dashes=(3, 2))
-        share = write(0, foot + 0.45, caption.say("evenMark", weight=short_weight(even)), fontsize=NOTE, color=MUTED)
+        share = write(0, foot + 0.45, caption.equal_share(even), fontsize=NOTE, color=MUTED)
         share.set_x(min(at, width - names - text_extent(share)[0]))
         line = max(line, foot + 0.45)
     axes.set_xlim(-names, width - names)

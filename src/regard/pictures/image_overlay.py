@@ -189,6 +189,6 @@ def image_overlays(
     for axes, row in zip(every[1:], matrix, strict=False):
         draw_forms(axes, row.reshape(grid), extent=edges)
     label = caption.say("brightness")
-    bar = draw_scale(sheet, brightness(scale), caption, even=scale.even, forms=forms, title=label)
+    bar = draw_scale(sheet, brightness(scale), caption, even=scale.even, keys="grid", forms=forms, title=label)
     Frame(sheet, lettering, caption, bar, width - 2 * MARGIN).surround()
     return sheet

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
 from regard.palette import ACCENT
+from regard.pictures.caption import Caption
 from regard.pictures.fonts import Lettering, visible
 from regard.pictures.image_overlay import DARKEST_FACTOR, brightness
-from regard.pictures.numbers import as_array, as_image, short_weight
+from regard.pictures.numbers import as_array, as_image
 from regard.pictures.sheet import fit_width, new_sheet, set_position, text_extent
 from regard.pictures.weight_scale import WeightScale, titled_bar, weight_scale
 from regard.shapes.arrays import as_array as floating_array
@@ -126,7 +127,7 @@ def segments(
         assert scale is not None, "the attention has weights"
         drawn = _draw_attention(axes[-1], attention, scale, pixels)
         bar = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
-        share = "" if scale.even is None else f"\nline: equal share {short_weight(scale.even)}"
+        share = "" if scale.even is None else f"\nline: {Caption().equal_share(scale.even, 'grid')}"
         titled_bar(figure, drawn, f"brightness: attention weight{share}", cax=bar)
         if scale.even is not None:
             bar.axhline(scale.even, color=ACCENT, linewidth=1.4)

@@ -142,6 +142,6 @@ def sound_alignment(
         )
     if segments:
         below.legend(loc="upper right", fontsize=7.5, frameon=False, labelcolor=LINK_COLOR, handlelength=1.0)
-    bar = draw_scale(figure, drawn, caption, even=scale.even, forms=forms_of(matrix))
+    bar = draw_scale(figure, drawn, caption, even=scale.even, keys="frames", forms=forms_of(matrix))
     Frame(figure, lettering, caption, bar, width - 2 * MARGIN).surround()
     return figure

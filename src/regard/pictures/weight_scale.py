@@ -11,7 +11,7 @@ import numpy as np
 from regard.palette import BORDER, HATCH, INK, MASKED_PAPER, MISSING_MARK, MUTED, PAPER
 from regard.pictures.caption import LINE_GAP, MARGIN, Caption, Heading, as_caption, equal_share
 from regard.pictures.fonts import Lettering
-from regard.pictures.numbers import Matrix, short_number, short_weight, signed_weight
+from regard.pictures.numbers import Matrix, short_number, signed_weight
 from regard.pictures.sheet import NOTE, TEXT, set_position, text_extent
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def draw_scale(
     caption: Caption,
     *,
     even: float | None = None,
+    keys: str = "tokens",
     forms: Sequence[str] = (),
     title: str = "",
 ) -> Colorbar:
@@ -137,6 +138,7 @@ def draw_scale(
 
     Args:
         even: the equal share; None if it is not one number.
+        keys: what shares: ``"tokens"``, ``"grid"`` or ``"frames"``.
         forms: of ``"zero"``, ``"masked"`` and ``"NaN"``, those that occur.
         title: "": that of the caption.
     """
@@ -159,11 +161,12 @@ def draw_scale(
     even = even if caption.even is None else caption.even[1]
     if even is not None and low <= even <= high:
         axes.axvline(even, ymin=-0.35, ymax=1.35, color=INK, linewidth=1.0, clip_on=False)
+        align, aside = ("left", 3) if even <= (low + high) / 3 else ("right", -3)
         mark = axes.annotate(
-            "", (even, 1.0), (3, 3), xycoords=axes.get_xaxis_transform(), textcoords="offset points", fontsize=NOTE,
-            color=INK,
+            "", (even, 1.0), (aside, 3), xycoords=axes.get_xaxis_transform(), textcoords="offset points", ha=align,
+            fontsize=NOTE, color=INK,
         )  # fmt: skip
-        lettering.letter(mark, caption.say("evenMark", weight=short_weight(even)))
+        lettering.letter(mark, caption.equal_share(even, keys))
     if texts:
         shapes = {"masked": ("//////", MASKED_PAPER, HATCH), "NaN": ("xxxxxx", PAPER, MISSING_MARK)}
         samples = [

@@ -209,6 +209,15 @@ class _Row:
             return self._say("gives", **names, percent=percent(value, self.language))
         return self._say("givesWeight", **names, weight=self._weight(value))
 
+    def _even_text(self, name: str) -> str:
+        """Returns what is said of an equal share, with the number of keys that it comes from; "" without one."""
+        if self.even is None:
+            return ""
+        kind = {GridAxis: "grid", FrameAxis: "frames"}.get(type(self.keys), "tokens")
+        kind = "tokens" if isinstance(self.keys, GridAxis) and self.keys.leading else kind  # these are no patches
+        keys = self._say(f"even_{kind}", count=round(1 / self.even))
+        return self._say(name, weight=short_weight(self.even), keys=keys)
+
     def parts(self) -> tuple[str, str] | None:
         """Returns how few parts of a picture or a sound have how much; None where keys are named one by one."""
         kind = {GridAxis: "givesPatches", FrameAxis: "givesFrames"}.get(type(self.keys))
@@ -217,7 +226,7 @@ class _Row:
         leading = self.keys.leading if isinstance(self.keys, GridAxis) else 0  # these are no patches
         many = [float(self.weights[key]) for key in self.order if key >= leading and self.weights[key] > 2 * self.even]
         values = {"count": len(many), "all": len(self.weights) - leading, "percent": percent(sum(many), self.language)}
-        return self._say(kind, query=self.query, **values), self._say("partsShown", weight=short_weight(self.even))
+        return self._say(kind, query=self.query, **values), self._even_text("partsShown")
 
     def shares(self) -> str:
         """Returns the strongest keys and an equal share; where the weights stand beside, what is true of all rows."""
@@ -228,7 +237,7 @@ class _Row:
         listed = [f"{self.name(key)} {self._weight(value)}" for key, value in zip(named, values, strict=False)]
         if others > 0:
             listed.append(self._say("moreKeys", count=others, weight=self._weight(sum(values[MOST_NAMED:]))))
-        even = "" if self.even is None else self._say("evenShare", weight=short_weight(self.even))
+        even = self._even_text("evenShare")
         return GAP.join(filter(None, [f"{self.query} → {' · '.join(listed)}", even]))
 
     def _rest(self, joined: AttentionRecord, matrix: NDArray[np.float64], hidden: NDArray[np.bool_]) -> str:
@@ -253,7 +262,7 @@ class _Row:
         counts = seen.sum(1, keepdims=True)
         shares = (seen / np.maximum(counts, 1)).sum(0) / max(1, int((counts > 0).sum()))
         shares = shares[shares > 0]
-        return float(shares.max()) if shares.size and np.ptp(shares) <= 1e-9 else None
+        return float(shares.max()) if shares.size > 1 and np.ptp(shares) <= 1e-9 else None
 
 
 def _named(axis: Axis, position: int, language: str) -> str:

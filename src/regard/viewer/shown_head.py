@@ -103,11 +103,15 @@ def _notes(record: AttentionRecord, joined: AttentionRecord, language: str) -> s
     """Returns that pieces of words are joined, and which tokens are special, as the viewer's legend says it."""
     special = np.flatnonzero(letters(joined.keys) < 0) if isinstance(joined.keys, TokenAxis) else ()
     tokens = ", ".join([*dict.fromkeys(visible_token(joined.keys.labels[number], 12) for number in special)][:4])
-    notes = (
-        say("mergedWords", language) if joined is not record else "",
-        say("specialNote", language, tokens=tokens) if tokens else "",
-    )
+    notes = (_merged(record, joined, language), say("specialNote", language, tokens=tokens) if tokens else "")
     return " · ".join(filter(None, notes))
+
+
+def _merged(record: AttentionRecord, joined: AttentionRecord, language: str) -> str:
+    """Returns how many tokens there are, and how many names of them where pieces of words are joined."""
+    sides = ((record.keys, joined.keys), (record.queries, joined.queries))
+    count, shown = next(((len(each), len(one)) for each, one in sides if len(each) > len(one)), (0, 0))
+    return say("mergedWords", language, count=count, shown=shown) if count else ""
 
 
 def _equal_shares(record: AttentionRecord, first: Opening) -> tuple[float | None, float | None] | None:

@@ -232,7 +232,7 @@ class View:
             >>> import regard
             >>> drawn = regard.View([[0.9, 0.1], [0.2, 0.8]], ["le", "chat"], title="a model").figure()
             >>> [text.get_text() for text in drawn.texts][:3]
-            ['asks ↓', 'looked at →', 'a model']
+            ['each row asks ↓', 'each column is looked at →', 'a model']
         """
         from regard.viewer.static_pictures import figure
 

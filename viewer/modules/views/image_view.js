@@ -7,7 +7,7 @@ import { fitText, textWidth } from "../lettering.js";
 import { clamp, percent, short } from "../numbers.js";
 import { channelsOf, divergingColor, rampColor } from "../palette.js";
 import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
-import { evenShareOfSums } from "../sentence.js";
+import { evenMark, evenShareOfSums } from "../sentence.js";
 import { MASKED, MISSING, WEIGHT, ZERO, activeSums, describeRow, largestSize, measureText, receivedText, signedShade, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { wordAbove } from "../text_flow.js";
@@ -249,7 +249,7 @@ export class ImageView extends RecordView {
     const outside = table.record.keys.entry.leading && table.measure === "weights" ? say("outside", { percent: percent(sums.outside) }) : "";
     const veil = app.state.overlay === "veil";
     return { ramp: table.signed ? "signed" : veil ? "veil" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
-      even: evenShareOfSums(table, sums),
+      ...evenMark(table, evenShareOfSums(table, sums)),
       samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
       text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: scale === "linear" ? "" : ` \u00b7 ${scaleText(scale)}`, how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
           : say("imageColours", { percent: percent(OPACITY) }), outside }) };

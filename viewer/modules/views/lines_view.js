@@ -7,7 +7,7 @@ import { cellText, clamp, counted, formatWeight, legendNumber } from "../numbers
 import { lineAlphaOf, lineWidthOf } from "../legend.js";
 import { divergingColor } from "../palette.js";
 import { drawPatch, patchSize } from "../patches.js";
-import { evenShareOfAll } from "../sentence.js";
+import { evenMark, evenShareOfAll } from "../sentence.js";
 import { MASKED, WEIGHT, hiddenText, measureText, mergedText, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { headStyle } from "../themes.js";
@@ -507,7 +507,8 @@ export class LinesView extends RecordView {
     const squares = say(table.measure !== "weights" ? "squaresOfLargest" : isForced(app.theme) ? "squaresFilled" : "squaresFade");
     const parts = [mergedText(table), specialText(table), say("linesLegend", { cut, least: legendNumber(least) }), table.signed ? say("linesSigned") : "", this.pointed(app).some ? say("linesFaint") : "",
       this.squaresShown(app) ? say("linesSquares", { squares }) : "", this.barText(app)].filter(Boolean);
-    return { ramp: "width", scale: "root", title: measureText(table), largest: this.end(app), even: evenShareOfAll(table), text: `${parts.join(" \u00b7 ")}${hiddenText(table)}` };
+    return { ramp: "width", scale: "root", title: measureText(table), largest: this.end(app), ...evenMark(table, evenShareOfAll(table)),
+      text: `${parts.join(" \u00b7 ")}${hiddenText(table)}` };
   }
 
   barText(app) {

@@ -4,7 +4,7 @@ import { View } from "./view.js";
 import { say } from "../language.js";
 import { textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
-import { evenShareOfAll } from "../sentence.js";
+import { evenMark, evenShareOfAll } from "../sentence.js";
 import { MASKED, MISSING, ZERO, hiddenText, measureText, mergedText } from "../table.js";
 import { shortText } from "../text.js";
 import { scaleText } from "../scales.js";
@@ -29,7 +29,7 @@ export class RecordView extends View {
     const kinds = [[ZERO, table.hasZero], [MASKED, table.hasMasked], [MISSING, table.hasMissing]].filter(([, has]) => has).map(([kind]) => kind);
     const perRow = app.state.scale === "row";
     return { ramp: table.signed ? "signed" : "map", scale: app.state.scale, title: perRow ? say("partOfRow") : measureText(table),
-      largest: perRow ? null : table.end, even: perRow ? null : evenShareOfAll(table), samples: samplesOf(kinds),
+      largest: perRow ? null : table.end, ...evenMark(table, perRow ? null : evenShareOfAll(table)), samples: samplesOf(kinds),
       text: this.legendText(app, table) };
   }
 

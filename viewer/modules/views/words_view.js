@@ -6,7 +6,7 @@ import { fitText, textWidth } from "../lettering.js";
 import { clamp, percent, shortWeight } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
 import { scaleText, withoutRows } from "../scales.js";
-import { byWeight, evenShare, evenShareOf, evenShareOfSums, headsOf, isWhole } from "../sentence.js";
+import { byWeight, evenMark, evenShare, evenShareOf, evenShareOfSums, headsOf, isWhole } from "../sentence.js";
 import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
 import { flowText, flowTexts, sizeOfToken, wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf, specialText } from "./record_view.js";
@@ -257,7 +257,7 @@ export class WordsView extends RecordView {
     const table = app.table();
     const scale = withoutRows(app.state.scale);
     return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
-      even: evenShareOfSums(table, sums), samples: samplesOf([...new Set(sums.kinds)]),
+      ...evenMark(table, evenShareOfSums(table, sums)), samples: samplesOf([...new Set(sums.kinds)]),
       text: [sums.rows.length === 1 ? "" : sumText(table, sums.rows), scale === "linear" ? "" : scaleText(scale), accuracy(table), mergedText(table),
         specialText(table), hiddenText(table).replace(/^ \u00b7 /, "")].filter(Boolean).join(" \u00b7 ") };
   }
