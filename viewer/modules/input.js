@@ -104,6 +104,7 @@ export class Input {
     const item = this.rests(event) ? this.app.hover : this.at(event);
     if (!item) return;
     this.app.cursor = item;
+    this.app.touched = event.pointerType === "touch";
     if (this.acts(event, item)) this.app.view.activate(this.app, item);
     this.app.changed();
   }

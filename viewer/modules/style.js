@@ -55,7 +55,7 @@ button:hover:enabled { border-color: var(--muted); }
 .menu label { justify-content: space-between; }
 .menu label:has(input) { justify-content: flex-start; }
 .menu .group { gap: 4px; }
-.menu .group button { flex: 1; }
+.menu .group button { flex: 1 0 auto; white-space: nowrap; }
 .body { display: flex; flex: 1 1 auto; min-height: 0; flex-direction: column; }
 .main { display: flex; flex: 1 1 auto; min-width: 0; min-height: 0; flex-direction: column; }
 .textlist { display: flex; flex: none; gap: 4px; overflow: auto; padding: 4px 16px; overscroll-behavior: contain; scrollbar-width: thin; }

@@ -47,6 +47,7 @@ export class Viewer {
     this.cursor = null;
     this.elsewhere = null; // what another viewer points at
     this.keyboard = false;
+    this.touched = false; // whether a finger, which does not hover, chose the cursor
     this.printing = false;
     this.journal = new Journal(this);
     this.selection = new Selection(this);
@@ -179,9 +180,9 @@ export class Viewer {
 
   // --- what is chosen ---
 
-  /** What is pointed at here, by the mouse or the keyboard. */
+  /** What is pointed at here, by the mouse, the keyboard or a finger. */
   pointed() {
-    const item = this.hover ?? (this.frame.root.activeElement === this.frame.canvas ? this.cursor : null);
+    const item = this.hover ?? ((this.keyboard || this.touched) && this.frame.root.activeElement === this.frame.canvas ? this.cursor : null);
     return item && this.view?.has(this, item) ? item : null;
   }
 

@@ -657,7 +657,7 @@ export const WORDS = {
   found_ahead: ["head {head}: most look {distance} places ahead, {share} on average", "头 {head}：多数看往后第 {distance} 个，平均 {share}"],
   found_spike: ["head {head}: {query} (query {row}) gives {weight} to {key} (key {column})", "头 {head}：{query}（查询 {row}）把 {weight} 给了 {key}（键 {column}）"],
   long_findings: ["What stands out: click one to go there", "突出之处：点击即可前往"],
-  long_received: ["how much each token is looked at", "每个词元被看多少"],
+  long_received: ["bars: how much in all", "条形：共被看多少"],
   long_pair: ["query {row} {query} \u2192 key {column} {key}", "查询 {row} {query} \u2192 键 {column} {key}"],
   long_exact: ["{pair}: {weight} (exact; {heads})", "{pair}：{weight}（精确；{heads}）"],
   long_pooled: ["queries {rows} \u2192 keys {columns}: {pooling} {weight} ({heads}; around {query} \u2192 {key}; {why})",

@@ -48,15 +48,26 @@ def in_units(record: AttentionRecord, text: str, language: str) -> str:
     return text.replace(token, character).replace(token.capitalize(), character.capitalize())
 
 
+def named_distances(record: AttentionRecord, findings: dict[str, Any], head: int | None) -> list[int]:
+    """Returns the far distances that are named of a head, where 0 is its own place; None: of the mean of all."""
+    shift = len(record.keys) - len(record.queries) if record.kind == "causal" else 0
+    stripes = findings["stripes"][-1 if head is None else head] if findings["stripes"] else []
+    windows = _windows([one for one in findings["diagonals"] if one["head"] == head])
+    single = [one["offset"] - shift for one in windows if "from" not in one and abs(one["offset"]) > 1]
+    return [*stripes, *(one for one in single if one not in stripes)]
+
+
+def distance_text(offset: int, language: str) -> str:
+    """Returns a distance and its direction."""
+    return say("long_back" if offset < 0 else "long_ahead", language, distance=f"{abs(offset):,}")
+
+
 def _distances(offsets: list[int], language: str) -> str:
     """Returns the fixed far distances at which a head looks; "" without any."""
     if not offsets:
         return ""
     back = all(one < 0 for one in offsets)
-    texts = [
-        f"{-one:,}" if back else say("long_back" if one < 0 else "long_ahead", language, distance=f"{abs(one):,}")
-        for one in offsets
-    ]
+    texts = [f"{-one:,}" if back else distance_text(one, language) for one in offsets]
     comma, last = ("、", "和") if language == "zh" else (", ", " and ")
     listed = last.join(filter(None, [comma.join(texts[:-1]), texts[-1]]))
     return say("long_says_fixed_back" if back else "long_says_fixed", language, distances=listed)

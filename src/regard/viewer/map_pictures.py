@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.palette import BORDER, MUTED, PAPER
+from regard.palette import BORDER, INK, MUTED, PAPER
 from regard.pictures.caption import MARGIN, Caption
 from regard.pictures.fonts import Lettering
 from regard.pictures.heatmap import color_map, colored, draw_forms
@@ -15,8 +16,8 @@ from regard.pictures.numbers import percent, short_number
 from regard.pictures.sheet import NOTE, TEXT, new_sheet
 from regard.pictures.weight_scale import LEAST_END, Frame, draw_scale, scale_end
 from regard.records import AttentionRecord, Document, bin_edges
-from regard.viewer.long_sentence import in_units
-from regard.viewer.overview import FINEST_SIDE, tile_source
+from regard.viewer.long_sentence import distance_text, in_units, named_distances
+from regard.viewer.overview import FINEST_SIDE, record_findings, tile_source
 from regard.viewer.shown_head import Shown, text_number
 from regard.viewer.words import say
 
@@ -29,6 +30,9 @@ THUMBNAIL_SIDE = 96
 
 MOST_BLOCKS, LEAST_SHARE = 160, 0.001
 """The most points of a side of a long map, and the share with the first colour of its scale, as in the viewer."""
+
+LABEL_STEP = 0.06
+"""The least distance of two names of stripes, as a part of the height of a map."""
 
 LEAST_COLUMNS = 5
 """The fewest columns of a picture of layers × heads, so that its title has room even with few heads."""
@@ -156,7 +160,10 @@ def long_picture(shown: Shown) -> Figure:
     scale = {} if record.signed else {"scale": say("long_share", language)}
     note = say("long_mean" if record.signed else "long_share_of", language, down=down, across=across)
     caption = caption._replace(note=in_units(record, note, language), **scale)
-    lettering = Lettering(caption.texts(say("long_future", language)))
+    distances = [] if record.signed else named_distances(record, record_findings(record), head)
+    lettering = Lettering(
+        caption.texts(say("long_future", language), *(distance_text(one, language) for one in distances))
+    )
     sheet = new_sheet(5.6, 5.4, layout="constrained")
     axes = sheet.subplots()
     hidden = _hidden_blocks(record, head, *edges)
@@ -168,6 +175,7 @@ def long_picture(shown: Shown) -> Figure:
         style = {"ha": "center", "va": "center", "fontsize": TEXT, "color": MUTED, "bbox": frame}
         note = axes.text(0.72, 0.78, "", transform=axes.transAxes, **style)
         lettering.letter(note, say("long_future", language))
+    _name_stripes(axes, lettering, record, distances, language)
     for axis, name in ((axes.yaxis, "axisQuery"), (axes.xaxis, "axisKey")):
         axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         lettering.letter(axis.get_label(), caption.say(name)).set(fontsize=TEXT, color=MUTED)
@@ -186,6 +194,30 @@ def long_picture(shown: Shown) -> Figure:
             label.set_horizontalalignment(align)
     Frame(sheet, lettering, caption, bar, sheet.get_figwidth() - 2 * MARGIN).surround()
     return sheet
+
+
+def _name_stripes(
+    axes: Axes, lettering: Lettering, record: AttentionRecord, distances: list[int], language: str
+) -> None:
+    """Names the far distances at which a head looks, beside the weights, one below the other, as the viewer does."""
+    queries, keys, is_causal = len(record.queries), len(record.keys), record.kind == "causal"
+    shift, gap = keys - queries if is_causal else 0, LABEL_STEP * queries
+    places = []
+    for offset in distances:
+        first, last = max(0, -offset - shift), min(queries, keys - offset - shift) - 1
+        places.append([min(max(first + 0.25 * (last - first), 0.3 * queries), last), last, offset])
+    places.sort()
+    for one, following in itertools.pairwise(places):
+        following[0] = max(following[0], one[0] + gap)
+    for number, (row, last, _) in reversed([*enumerate(places)]):
+        places[number][0] = min(row, last, places[number + 1][0] - gap if places[number + 1 :] else queries - gap / 2)
+    frame = {"boxstyle": "round,pad=0.3", "facecolor": PAPER, "edgecolor": "none"}
+    for row, _, offset in places:
+        at = row + shift + offset
+        x = min((row + shift if is_causal else at) + 0.03 * keys, 0.83 * keys)
+        axes.plot([at, x], [row, row], color=INK, linewidth=0.8, marker="o", markevery=[0], markersize=3)
+        name = axes.text(x, row, "", va="center", fontsize=NOTE, fontweight="bold", color=INK, bbox=frame)
+        lettering.letter(name, distance_text(offset, language))
 
 
 def _hidden_blocks(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from regard.errors import ShapeError
 from regard.records import AttentionRecord, DenseTiles, TileSource, bin_edges
 from regard.viewer.encoding import packed_codes, packed_numbers
-from regard.viewer.long_sentence import long_sentence
+from regard.viewer.long_sentence import long_sentence, named_distances
 from regard.viewer.patterns import Chance, diagonals, nearness, peaks, sinks, spikes, stripes
 from regard.viewer.words import LANGUAGES
 
@@ -117,7 +117,7 @@ def _overview(
             language: [list(long_sentence(record, everything, head, language)) for head in (*range(record.heads), None)]
             for language in LANGUAGES
         },
-        "stripes": everything["stripes"],
+        "stripes": [named_distances(record, everything, head) for head in (*range(record.heads), None)],
         "tiles": _tiles(record, findings, budget_bytes),
     }
 

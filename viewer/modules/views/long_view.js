@@ -3,7 +3,7 @@
 import { cellAt, inside, placeOfCell, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { drawLegend, legendHeight } from "../legend.js";
-import { fitText, textWidth } from "../lettering.js";
+import { fitText, textWidth, wrapText } from "../lettering.js";
 import { mapScale, poolingText, shadeOf } from "../long_map.js";
 import { drawPanel, panelParts, panelPlace, panelRoom } from "../long_panel.js";
 import { distanceText, farPairs, sayOfLongHead, sayOfPoint, shareText } from "../long_sentence.js";
@@ -17,6 +17,9 @@ import { softened } from "../themes.js";
 import { RecordView } from "./record_view.js";
 
 const STRIPE_STYLE = { size: 12, bold: true };
+
+/** The least distance of two names of stripes, in pixels. */
+const LABEL_STEP = 24;
 
 /** A map of any length: pooled from afar, exact at close range. */
 export class LongView extends RecordView {
@@ -93,7 +96,7 @@ export class LongView extends RecordView {
       if (cell >= 3) this.drawTiles(app, pen, place, area);
       pen.rect(left, top, keys * cell, queries * cell, { stroke: app.theme.border });
       if (place.record.kind === "causal" && kinds.has(MASKED) && app.state.zoom <= 1) this.drawFuture(pen, place, app.theme);
-      if (app.state.zoom <= 1) this.drawStripe(app, pen, place);
+      if (app.state.zoom <= 1) this.drawStripes(app, pen, place);
       if (!spot) return;
       // The ring stands around the point, which stays in view.
       const around = (length, bins, position) => place.map.span(length, bins, block, Math.floor(Math.floor((position * bins) / length) / block));
@@ -128,21 +131,27 @@ export class LongView extends RecordView {
     pen.text(text, x, y, { color: theme.muted, align: "center", ...style });
   }
 
-  /** Names the strongest stripe, beside the weights. */
-  drawStripe(app, pen, { map, record, left, top, queries, keys, cell }) {
-    const [offset] = map.stripes(app.state.head);
-    if (offset === undefined) return;
+  /** Names the far distances at which a head looks, beside the weights, one below the other. */
+  drawStripes(app, pen, { map, record, left, top, queries, keys, cell }) {
     const { theme } = app;
-    const [text, shift] = [distanceText(offset), record.kind === "causal" ? keys - queries : 0];
-    const width = textWidth(text, STRIPE_STYLE) + 12;
-    const [first, last] = [Math.max(0, -offset - shift), Math.min(queries, keys - offset - shift) - 1];
-    const query = clamp(Math.floor(0.62 * queries), Math.ceil(first + 0.1 * (last - first)), last);
-    const [from, y] = [left + (query + shift + offset + 0.5) * cell, top + (query + 0.5) * cell];
-    const x = Math.min((record.kind === "causal" ? left + (query + shift) * cell : from) + 16, left + keys * cell - width - 4);
-    for (const [color, lineWidth] of [[theme.background, 3], [theme.text, 1]]) pen.path([[from, y], [x, y]], { color, lineWidth });
-    pen.rect(from - 3, y - 3, 6, 6, { fill: theme.text, stroke: theme.background, radius: 3 });
-    pen.rect(x, y - 10, width, 20, { fill: theme.background, radius: 6 });
-    pen.text(text, x + 6, y, { color: theme.text, ...STRIPE_STYLE });
+    const isCausal = record.kind === "causal";
+    const [shift, gap] = [isCausal ? keys - queries : 0, LABEL_STEP / cell];
+    const all = map.stripes(app.state.head).map((offset) => {
+      const [first, last] = [Math.max(0, -offset - shift), Math.min(queries, keys - offset - shift) - 1];
+      return { offset, last, query: clamp(first + 0.25 * (last - first), 0.3 * queries, last) };
+    }).sort((one, other) => one.query - other.query);
+    all.forEach((one, number) => { one.query = Math.max(one.query, number ? all[number - 1].query + gap : 0); });
+    all.toReversed().forEach((one, number, below) => { one.query = Math.floor(Math.min(one.query, one.last, number ? below[number - 1].query - gap : queries - gap / 2)); });
+    for (const { offset, query } of all) {
+      const text = distanceText(offset);
+      const width = textWidth(text, STRIPE_STYLE) + 12;
+      const [from, y] = [left + (query + shift + offset + 0.5) * cell, top + (query + 0.5) * cell];
+      const x = Math.min((isCausal ? left + (query + shift) * cell : from) + 16, left + keys * cell - width - 4);
+      for (const [color, lineWidth] of [[theme.background, 3], [theme.text, 1]]) pen.path([[from, y], [x, y]], { color, lineWidth });
+      pen.rect(from - 3, y - 3, 6, 6, { fill: theme.text, stroke: theme.background, radius: 3 });
+      pen.rect(x, y - 10, width, 20, { fill: theme.background, radius: 6 });
+      pen.text(text, x + 6, y, { color: theme.text, ...STRIPE_STYLE });
+    }
   }
 
   /** What a pair gets of the attention, and its block; "" where the pair's weight is not here. */
@@ -229,7 +238,9 @@ export class LongView extends RecordView {
     const { theme } = app;
     pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
     pen.rect(win.x, win.y, win.width, top - 2, { fill: theme.background });
-    pen.text(say("axisQuery"), win.x + left - 14, win.y + top - 14, { color: theme.muted, size: 11, align: "end" });
+    wrapText(say("axisQuery"), left - 14, { size: 11 }).toReversed().forEach((line, number) => {
+      pen.text(line, win.x + left - 14, win.y + top - 14 - 13 * number, { color: theme.muted, size: 11, align: "end" });
+    });
     const ticks = (from, size, length) => {
       const step = niceStep((size / cell) / Math.max(2, size / 90));
       const first = Math.max(0, Math.ceil(from / cell / step));
