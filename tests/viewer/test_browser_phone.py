@@ -44,6 +44,17 @@ def test_every_view_fits_a_phone(show, width, language):
         assert min(control["height"] for control in controls) >= (24 if "heads" in view else 27), view
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_no_entry_of_the_menu_wraps_on_a_narrow_phone(show, language):
+    shown = show(View(documents.causal()[0], language=language), size=(320, 700))
+    shown.page.locator(".more").click()
+    buttons = shown.page.locator(".menu button").all()
+    assert len(buttons) >= 7
+    for button in buttons:
+        assert button.bounding_box()["height"] <= 36, button.text_content()
+        assert button.evaluate("(one) => one.scrollWidth <= one.clientWidth")
+
+
 @pytest.mark.parametrize(("width", "height"), [(400, 860), (900, 600), (640, 640), (1920, 1080)])
 def test_the_scale_follows_the_picture_and_nothing_scrolls_twice(show, width, height):
     shown = show(View(documents.causal()[0]), size=(width, height))

@@ -195,3 +195,18 @@ def test_lines_begin_with_the_chosen_head_and_a_line_is_found_by_the_pointer(sho
     shown.settle()
     assert shown.call("state")["head"] == 2
     assert shown.page.locator(".heads button[aria-pressed=true][data-color]").count() == 1
+
+
+@pytest.mark.parametrize("view", ["lines", "pattern"])
+def test_a_tooltip_goes_with_the_pointer_after_a_click(show, view):
+    shown = show(View(documents.causal()[0], view=view))
+    item = {"side": "query", "row": 2} if view == "lines" else {"row": 2, "column": 1}
+    shown.hover(**item)
+    assert shown.tip
+    shown.click(**item)
+    shown.page.mouse.move(5, 5)
+    shown.settle()
+    assert shown.tip is None
+    assert shown.call("state")["locked"] == [2]
+    shown.press("ArrowDown")
+    assert shown.tip

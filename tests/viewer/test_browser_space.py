@@ -253,10 +253,24 @@ def test_a_long_head_names_its_stripes_in_its_own_units(show, unit):
     shown.show("long", head=0)
     words = re.sub("[\u2068\u2069]", "", shown.words)
     assert f"Stripes: {unit}s look a fixed distance back, most often about 300 and 120." in words
-    assert "300 back" in [text for text, _ in texts(shown.call("svg"))]
+    assert {"300 back", "120 back"} <= {text for text, _ in texts(shown.call("svg"))}
     assert f"how much each {unit} is looked at" in words
     shown = show(View(striped_record(tokens), budget_bytes=0, language="zh", head=0))
     assert f"条纹：{'字符' if unit == 'character' else '词元'}看固定距离之前" in shown.words
+
+
+def test_every_stripe_of_the_sentence_is_named_apart_and_a_page_says_what_shows_single_weights(show):
+    record = striped_record(map(str, range(LENGTH)))
+    figure = View(record, head=0).figure()
+    figure.canvas.draw()
+    names = [text for text in figure.axes[0].texts if text.get_text().endswith(" back")]
+    assert {name.get_text() for name in names} == {"300 back", "120 back"}
+    assert not names[0].get_window_extent().overlaps(names[1].get_window_extent())
+    for width in (1440, 400, 320):
+        shown = show(View(record, budget_bytes=0, head=0), size=(width, 900))
+        places = re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*>(?:300|120) back<', shown.call("svg"))[:2]
+        assert abs(float(places[0][1]) - float(places[1][1])) >= 20
+        assert 'write regard.watch(model, read="view")' in shown.page.locator(".help").text_content()
 
 
 def test_a_pair_is_told_apart_from_its_block(show):

@@ -599,6 +599,9 @@ export const WORDS = {
   // --- the overview of long maps ---
   long_help: ["Arrow keys move, + and \u2212 zoom, 0 shows the whole map, Enter shows single weights, Esc goes back.", "方向键移动，+ 和 \u2212 缩放，0 显示整图，回车键显示单个权重，Esc 返回。"],
   long_help_whole: ["Point at the map or a pair, or move with the arrow keys: the text stands beside. Esc lets go.", "指向图或一对词元，或用方向键移动：旁边显示相应的文字。Esc 取消。"],
+  long_why_read: ["Only an overview: after keep=True, the weights of so long a text are not read. For Pattern, Lines and Words, write regard.watch(model, read=\"view\").", "只有概览：keep=True 之后，这么长的文本不会读取权重。要看图样、连线和文字，请写 regard.watch(model, read=\"view\")。"],
+  long_why_heads: ["Only an overview: a file does not hold so many weights. For Pattern, Lines and Words of one head, write regard.watch(model, heads=[0], read=\"view\").", "只有概览：一个文件放不下这么多权重。要看一个头的图样、连线和文字，请写 regard.watch(model, heads=[0], read=\"view\")。"],
+  long_why_long: ["Only an overview: a file does not hold so many weights. For Pattern, Lines and Words, use at most {side} tokens.", "只有概览：一个文件放不下这么多权重。要看图样、连线和文字，请用至多 {side} 个词元。"],
   long_tap: ["Touch the map or a pair: its text stands below.", "轻触图或一对词元：相应的文字在下方。"],
   long_strongest: ["Far pairs with the most attention", "注意力最多的远处词元对"],
   long_share: ["share of attention", "注意力份额"],
@@ -657,7 +660,7 @@ export const WORDS = {
   found_ahead: ["head {head}: most look {distance} places ahead, {share} on average", "头 {head}：多数看往后第 {distance} 个，平均 {share}"],
   found_spike: ["head {head}: {query} (query {row}) gives {weight} to {key} (key {column})", "头 {head}：{query}（查询 {row}）把 {weight} 给了 {key}（键 {column}）"],
   long_findings: ["What stands out: click one to go there", "突出之处：点击即可前往"],
-  long_received: ["bars: how much in all", "条形：共被看多少"],
+  long_received: ["how much each token is looked at", "每个词元被看多少"],
   long_pair: ["query {row} {query} \u2192 key {column} {key}", "查询 {row} {query} \u2192 键 {column} {key}"],
   long_exact: ["{pair}: {weight} (exact; {heads})", "{pair}：{weight}（精确；{heads}）"],
   long_pooled: ["queries {rows} \u2192 keys {columns}: {pooling} {weight} ({heads}; around {query} \u2192 {key}; {why})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from regard.errors import ShapeError
 from regard.records import AttentionRecord, DenseTiles, TileSource, bin_edges
 from regard.viewer.encoding import packed_codes, packed_numbers
-from regard.viewer.long_sentence import long_sentence, named_distances
+from regard.viewer.long_sentence import in_units, long_sentence, named_distances
 from regard.viewer.patterns import Chance, diagonals, nearness, peaks, sinks, spikes, stripes
-from regard.viewer.words import LANGUAGES
+from regard.viewer.words import LANGUAGES, say
 
 MOST_CELLS = 2**22
 """The most weights of one record that are carried whole; a larger record is carried as an overview."""
@@ -79,9 +80,11 @@ def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> 
         for number in large:
             pooled[number] = _halved(sources[number], *pooled[number])
             packed[number] = _packed_maps(*pooled[number], chances[number], records[number])
+    together = sum(source.heads * source.queries * source.keys for source in sources)
     left = max(0, budget_bytes - sum(size for _, size in packed)) // max(1, len(records))
     return [
         _overview(record, chance, maps[1], written, left)
+        | {"why": {language: _why_pooled(record, together, language) for language in LANGUAGES}}
         for record, chance, maps, (written, _) in zip(records, chances, pooled, packed, strict=True)
     ]
 
@@ -120,6 +123,15 @@ def _overview(
         "stripes": [named_distances(record, everything, head) for head in (*range(record.heads), None)],
         "tiles": _tiles(record, findings, budget_bytes),
     }
+
+
+def _why_pooled(record: AttentionRecord, together: int, language: str) -> str:
+    """Returns why a record is carried as an overview, and what to write to see its weights, of `together` in all."""
+    pairs, side = len(record.queries) * len(record.keys), math.isqrt(MOST_CELLS)
+    if pairs > MOST_CELLS:
+        return in_units(record, say("long_why_long", language, side=f"{side:,}"), language)
+    is_read = record.weights is None and record.heads * pairs <= MOST_CELLS and together <= MOST_CELLS_TOGETHER
+    return say("long_why_read" if is_read else "long_why_heads", language)
 
 
 def record_findings(record: AttentionRecord) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 // @ts-check
 
 import { cellAt, inside, placeOfCell, ring } from "../drawing.js";
-import { say } from "../language.js";
+import { language, say } from "../language.js";
 import { drawLegend, legendHeight } from "../legend.js";
 import { fitText, textWidth, wrapText } from "../lettering.js";
 import { mapScale, poolingText, shadeOf } from "../long_map.js";
@@ -38,8 +38,9 @@ export class LongView extends RecordView {
   }
 
   settle(app) {
-    this.help = say(this.enlarges(app) ? "long_help" : "long_help_whole");
-    this.tapHelp = say("long_tap");
+    const why = app.options.fetchTile ? "" : app.record?.entry.overview?.why?.[language()] ?? "";
+    this.help = `${say(this.enlarges(app) ? "long_help" : "long_help_whole")} ${why}`;
+    this.tapHelp = `${say("long_tap")} ${why}`;
   }
 
   /** Whether single weights are here or are fetched. */
@@ -293,7 +294,8 @@ export class LongView extends RecordView {
       }
     });
     const title = { color: app.theme.muted, size: 11 };
-    const named = `${say("axisKey")} \u00b7 ${map.inUnits(say("long_received"))}`;
+    const both = `${say("axisKey")} \u00b7 ${map.inUnits(say("long_received"))}`;
+    const named = textWidth(both, title) <= win.width - 12 ? both : map.inUnits(say("long_received"));
     pen.text(named, win.x + Math.max(4, Math.min(left, win.width - textWidth(named, title) - 8)), win.y + 12, title);
     if (!record.signed) pen.text(legendNumber(Number(most.toPrecision(2))), win.x + left - 9, base - high + 5, { ...title, align: "end" });
   }
