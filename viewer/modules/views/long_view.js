@@ -38,7 +38,7 @@ export class LongView extends RecordView {
   }
 
   settle(app) {
-    const why = app.options.fetchTile ? "" : app.record?.entry.overview?.why?.[language()] ?? "";
+    const why = app.options.fetchTile || app.records.some(({ large }) => !large) ? "" : app.record?.entry.overview?.why?.[language()] ?? "";
     this.help = `${say(this.enlarges(app) ? "long_help" : "long_help_whole")} ${why}`;
     this.tapHelp = `${say("long_tap")} ${why}`;
   }
