@@ -111,7 +111,7 @@ def alignment(
             matplotlib; ``"gray"`` is that of Bahdanau et al., from black (0) to white.
         maximum: the least weight of the last colour; None: that of `scale_end`.
         color_bar: draw the scale.
-        axis_names: what rows and columns are; None: "asks ↓" and "looked at →".
+        axis_names: what rows and columns are; None: "each row asks ↓" and "each column is looked at →".
         marked: the row that is spoken of, whose largest weights are drawn as bars below or beside the cells, and the
             column of its cell or None.
 
