@@ -2,7 +2,7 @@
 
 import { say } from "./language.js";
 import { fitText, textWidth } from "./lettering.js";
-import { clamp, shortWeight, signedWeight } from "./numbers.js";
+import { clamp, signedWeight } from "./numbers.js";
 import { divergingColor, rampColor } from "./palette.js";
 import { byWeight, evenShare, evenText, headsOf, NAMED, queryOf, strongestOf } from "./sentence.js";
 import { shortText } from "./text.js";
