@@ -1,5 +1,7 @@
 """Changed calls in whole models: caches, memory, precision, fused kernels, what is returned, and what is refused."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
@@ -465,3 +467,35 @@ def test_an_earlier_run_must_have_kept_what_is_taken():
         model(x)
         with pytest.raises(ArgumentError, match="no call 0 of '' in forward pass 1"):
             model(x)
+
+
+COMPILED = {
+    "sdpa": Pooling,
+    "fused": lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(10, 2, 20, batch_first=True), 1).eval(),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # of what the compiler cannot trace
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiled_function_has_the_change_or_raises(name):
+    """Compiled before or in the context, and exported: what is traced would not have the change."""
+    torch.manual_seed(0)
+    model, x = COMPILED[name](), torch.randn(2, 7, 10) if name == "fused" else torch.randn(2, 2, 7, 5)
+    with torch.no_grad():
+        plain = model(x)
+        for compiled_before in (True, False):
+            torch._dynamo.reset()
+            loose = torch.compile(lambda x: model(x), backend="eager")
+            strict = torch.compile(lambda x: model(x), backend="eager", fullgraph=True)
+            if compiled_before:
+                torch.testing.assert_close(loose(x), plain)
+            with intervene(model, Change("output", 0.5, head=1)):
+                changed = model(x)
+                with pytest.raises(ArgumentError, match="a whole layer") if name == "fused" else nullcontext():
+                    torch.testing.assert_close(loose(x), changed)
+                with pytest.raises(torch._dynamo.exc.Unsupported):
+                    strict(x)
+                with pytest.raises(ArgumentError, match=r"while torch\.compile or torch\.export traces"):
+                    torch.export.export(model, (x,))
+            assert not torch.allclose(changed, plain)
+            torch.testing.assert_close(loose(x), plain)

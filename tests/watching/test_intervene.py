@@ -343,3 +343,54 @@ def test_elements_of_another_run_stand_there(name, what):
         with intervene(model, change):
             output = model(x)
     torch.testing.assert_close(output, expected)
+
+
+@pytest.mark.parametrize("kind", ["a tensor", "a function"])
+@pytest.mark.parametrize("what", ["query", "key", "scores", "weights"])
+def test_log_sums_of_changed_calls_have_gradients(what, kind):
+    """`regard.flex_attention` returns the log-sum-exp of the changed scores, in calls with gradients as without."""
+    torch.manual_seed(5)
+    results = []
+
+    def attend(query, key, value):
+        results[:] = regard.flex_attention(query, key, value, return_lse=True)
+        return results[0]
+
+    model, x = Heads(attend).double(), torch.randn(3, 7, 10, dtype=torch.float64)
+    factors = torch.randn(3, 2, 7, dtype=torch.float64)
+    to = {
+        "a tensor": lambda batch, part: tensor_of(what)[batch, 0],
+        "a function": lambda batch, part: 2 * part.flip(-1),
+    }
+    query, key, _ = (part.clone() for part in model.heads(x))
+    if what in ("query", "key"):
+        put({"query": query, "key": key}[what], what, to[kind])
+    scores = query @ key.mT * 5**-0.5
+    if what == "scores":
+        put(scores, what, to[kind])
+    expected = scores.logsumexp(-1)
+    parameters = list(model.project.parameters())
+    wanted = torch.autograd.grad((expected * factors).sum(), parameters)
+    with intervene(model, CHANGES[kind](what)):
+        model(x)
+        log_sums = results[1]
+        with torch.no_grad():
+            model(x)
+    torch.testing.assert_close(log_sums, expected)
+    torch.testing.assert_close(results[1], expected)
+    torch.testing.assert_close(torch.autograd.grad((log_sums * factors).sum(), parameters), wanted)
+
+
+def test_a_context_that_is_opened_again_begins_anew():
+    """Its calls, its forward passes and what it met count from the start."""
+    model, x = Heads(HAND_WRITTEN["sdpa"][0]), torch.randn(3, 7, 10)
+    with torch.no_grad():
+        with regard.watch(model, outputs=True) as seen:
+            expected = model(x)
+        context = intervene(model, Change("output", seen))
+        for _ in range(2):
+            with context:
+                torch.testing.assert_close(model(2 * x), expected)
+            assert [call.forward for call in context.calls] == [0]
+    with pytest.raises(UnseenError, match="was called in this context"), context:
+        pass

@@ -1,5 +1,6 @@
 """Activation patching, attribution patching and path patching, against plain forward hooks."""
 
+import gc
 import warnings
 from contextlib import ExitStack
 
@@ -9,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import regard
-from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError, UnseenError
+from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.watching import PatchingWarning
 
 HEADS, DIM, TOKENS, EXAMPLES = 3, 5, 7, 2
@@ -315,6 +316,22 @@ def test_gradient_takes_two_forward_passes_and_reports_its_error():
     assert [str(one.message) for one in caught] == patched.doubts()
 
 
+def test_gradients_of_weights_hold_those_of_one_layer():
+    (clean,), (corrupted,) = random_pair()
+    shape, most = (EXAMPLES, HEADS, TOKENS, TOKENS), []
+    for layers in (2, 4):
+        model, alive = Decoder(layers), []
+
+        def metric(logits, alive=alive):
+            alive.append(sum(isinstance(each, torch.Tensor) and each.shape == shape for each in gc.get_objects()))
+            return difference(logits)
+
+        patched = regard.patch(model, clean, corrupted, metric, what="weights", method="gradient", check=1)
+        assert patched.effect.shape == (layers, HEADS)
+        most.append(max(alive))
+    assert most[0] == most[1] > 0
+
+
 def test_a_gradient_that_misleads_is_reported():
     """A saturated metric: its gradient is nearly 0 where the effect is large, and the reverse."""
     torch.manual_seed(6)
@@ -461,8 +478,16 @@ def test_wrong_arguments_of_patching_are_named():
         (UnknownNameError, "what", {"what": "scores"}),
         (UnknownNameError, "direction", {"direction": "clean"}),
         (UnknownNameError, "kind", {"kind": "causal"}),
-        (UnseenError, "no attention of layer 7", {"layers": 7}),
-        (ArgumentError, "heads? must be below 3", {"heads": 3}),
+        *(
+            (ArgumentError, message, options | {"what": what, "method": method})
+            for what in ("output", "weights")
+            for method in ("exact", "gradient")
+            for message, options in (
+                (r"layers must be among \[0, 1\]", {"layers": [0, 7]}),
+                ("heads must be below 3", {"heads": [0, 3]}),
+                ("no attention of kind 'cross'", {"kind": "cross"}),
+            )
+        ),
         (KindError, "receiver must be", {"receiver": (1, 0)}),
         (UnknownNameError, "part", {"receiver": (1, 0, "weights")}),
         (ArgumentError, "receiver must be a head", {"receiver": (1, 3, "query")}),

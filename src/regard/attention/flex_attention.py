@@ -14,7 +14,7 @@ from regard.attention.backends.tiled import block_shape, blocks
 from regard.attention.execution import full_precision
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Readings
-from regard.attention.verbs import attend, observe
+from regard.attention.verbs import attend, observe, run
 from regard.errors import KindError, ShapeError
 from regard.masks import Mask
 from regard.masks import blocks as whole_blocks
@@ -179,9 +179,9 @@ def flex_attention(
         return attend(query, key, value, score=score, mask=mask)
     problem = validate(query, key, value, score=score, mask=mask)
     if problem.wants_gradient:
-        output = attend(query, key, value, score=score, mask=mask)
+        output = run(problem, "auto").output
         with full_precision(query):
-            return output, _log_sum_exp(problem)
+            return output, _log_sum_exp(problem if problem.changed is None else problem.changed())
     seen = observe(query, key, value, score=score, mask=mask, read=Readings())
     assert seen.lse is not None
     return seen.output, seen.lse

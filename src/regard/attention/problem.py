@@ -160,6 +160,7 @@ class Problem:
         kind: the kind of the call and the layout of its tensors (`regard.attention.kinds`), or None.
         route: how calls of this kind run (`regard.attention.routes`), if that is known; else None.
         changes: other scores and weights in place of some (`regard.watching.intervene`), or None.
+        changed: returns the problem that `intervene` computed in this one's place; None: it ran as it is.
         placed: this process's parts, if the sequences are sharded; then query, key and value have the sizes of the
             whole and no elements.
         pairs: number of (batch, head, query, key) pairs.
@@ -203,6 +204,7 @@ class Problem:
     placed: Placed | None = field(default=None, repr=False)
     kind: tuple[tuple[Hashable, ...], Any] | None = field(default=None, init=False, repr=False)
     route: Any = field(default=None, init=False, repr=False)
+    changed: "Callable[[], Problem] | None" = field(default=None, init=False, repr=False)
     pairs: int = field(init=False, repr=False)
     pairs_seen: Tensor | None = field(default=None, init=False, repr=False)
 

@@ -315,7 +315,9 @@ def write_numbers(axes: Axes, image: AxesImage, texts: list[list[str]], size: fl
     inks = ink_on(colors)
     for row, line in enumerate(texts):
         for column, text in enumerate(line):
-            axes.text(column, row, text, ha="center", va="center_baseline", fontsize=size, color=inks[row, column])
+            ink = inks[row, column]
+            letters = axes.text(column, row, text, ha="center", va="center_baseline", fontsize=size, color=ink)
+            letters.set_in_layout(False)  # within its cell, and slow to measure
 
 
 def ink_on(colors: NDArray[Any]) -> NDArray[np.str_]:

@@ -114,7 +114,9 @@ def check_readable(**tensors: object) -> None:
         if not has_data(tensor):
             if tensor.is_meta:
                 raise KindError("its tensors are on the meta device and have no elements")
-            raise KindError(f"its {name} is a {type(tensor).__name__} and has no elements")
+            kind = type(tensor).__name__
+            kind = f"{kind} of a transform of torch.func or of a tracer" if type(tensor) is Tensor else kind
+            raise KindError(f"its {name} is a {kind} and has no elements of its own")
         if type(tensor) is not Tensor or tensor.layout is not torch.strided or tensor.is_nested or tensor.is_quantized:
             check_dense(name, tensor)
 

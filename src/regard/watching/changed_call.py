@@ -26,6 +26,7 @@ from regard.attention.changed_pairs import (
     indices_of,
 )
 from regard.attention.execution import full_precision
+from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.verbs import run_unwatched
 from regard.biases import TensorBias
@@ -152,6 +153,12 @@ class CallChange:
         with torch.no_grad():
             self.changed(self.owner).gather(gatherer)
 
+    def problem(self) -> Problem:
+        """Returns the call of a verb of regard after its changes, as a problem."""
+        problem = self.changed(self.owner).problem
+        assert problem is not None
+        return problem
+
     def changed(self, owner: Owner) -> InterceptedCall:
         """Reads the call as it is after its changes."""
         call = self._read(owner)
@@ -189,7 +196,9 @@ class CallChange:
             keys = indices_of(positions.keys_among(change.keys))
         if what in ("query", "key") and call is not None:
             if call.problem is None:
-                self._refuse(f"its softmax is written by hand, and the {what} unknown; change the scores, or {_REGARD}")
+                self._refuse(
+                    f"its softmax is written by hand, and the {what} unknown; change scores or weights, or {_REGARD}"
+                )
             dim = (call.problem.query if what == "query" else call.problem.key).shape[3]
         sizes = {"batch": B, "heads": len(chosen), "queries": len(queries), "keys": len(keys)}
         shape = tuple(sizes.get(axis, dim) for axis in axis_names(what))

@@ -189,6 +189,7 @@ def listen(
     changed = STATE.last_change
     if changed is None:
         return attended
+    problem.changed = changed.problem
     if gatherer is not None:
         gatherer.clear()
         changed.gather(gatherer)

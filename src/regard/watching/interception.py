@@ -375,6 +375,7 @@ _INSTALLATION = _Installation()
 
 def _report_module(module: nn.Module, args: Any) -> None:
     if torch.compiler.is_compiling():
+        is_idle()  # raises where attention is changed
         return
     for observer in STATE.observers:
         observer.ran(module, args)

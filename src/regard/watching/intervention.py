@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 from torch import nn
 
@@ -80,6 +80,16 @@ class Intervention(ObservingContext):
     def __init__(self, model: nn.Module, changes: Sequence[Change]):
         super().__init__(model)
         self.model, self.changes = model, tuple(changes)
+        self._unfused = self._modules_without_fast_paths()
+        self._begin()
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
+        """Counts calls, forward passes and positions from 0, as each time that the context is opened."""
         self.calls: list[ChangedCall] = []
         self._forwards = 0
         self._counts: dict[str, int] = {}  # the calls of each module in this forward pass
@@ -89,7 +99,6 @@ class Intervention(ObservingContext):
         self._met: set[tuple[int, int]] = set()  # the identity of a change, and a layer
         self._kinds = CallHistory()
         self._lengths: dict[tuple[int, str], int] = {}  # by the identity of a change, and its axis
-        self._unfused = self._modules_without_fast_paths()
 
     def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> None:
         self._close()
@@ -230,8 +239,8 @@ def intervene(model: nn.Module, *changes: Change) -> Intervention:
     Half precision is computed in float32 and rounded. In training, dropout applies to changed weights, with other
     random numbers than without the change; activation checkpointing is refused, since its backward pass would not know
     of the change. `regard.watch` within or around the context records the changed calls. Weights that a model returns
-    are the changed ones, if the module of the call returns the tensor that weighs its values. The log-sum-exp of
-    `regard.flex_attention` is that of the changed scores only in calls without gradients.
+    are the changed ones, if the module of the call returns the tensor that weighs its values. Only the thread that
+    opened the context counts. What ``torch.compile`` traces is run without it, or raises where it may not be.
 
     Args:
         model: any `torch.nn.Module` that `regard.watch` sees; not a compiled one.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.readings import Readings
-from regard.errors import ArgumentError, KindError, ShapeError, UnseenError
+from regard.errors import ArgumentError, KindError, RegardError, ShapeError, UnseenError
 from regard.shapes.checks import type_text
 from regard.watching.attention_call import AttentionCall
 from regard.watching.change import Change
@@ -144,9 +144,18 @@ class Patching:
         return *self.watched(inputs, Change(what, capture, **where)), captured
 
     def chosen(self, sites: Sequence[Site]) -> list[Site]:
-        """Returns the calls of the chosen layers and kind, in their order."""
-        layers, kinds = self.layers, (self.kind or "self", self.kind or "cross")
-        return [site for site in sites if (layers is None or site.call.layer in layers) and site.kind in kinds]
+        """Returns the calls of the chosen layers and kind, in their order; raises ArgumentError for those not there."""
+        of_kind = [site for site in sites if self.kind in (None, site.kind)]
+        known = {site.call.layer for site in of_kind}
+        if not of_kind:
+            raise ArgumentError(f"kind must be one that the model has; it called no attention of kind {self.kind!r}")
+        if not known.issuperset(self.layers or ()):
+            raise ArgumentError(f"layers must be among {sorted(known)}; they are {list(self.layers or ())}")
+        chosen = [site for site in of_kind if self.layers is None or site.call.layer in self.layers]
+        for call in (site.call for site in chosen):
+            if max(self.heads or (0,)) >= call.heads:
+                raise ArgumentError(f"heads must be below {call.heads}, those of {call.name!r}; they are {self.heads}")
+        return chosen
 
     def end(self, receiver: Receiver, sites: Sequence[Site]) -> Site:
         """Returns the call of a receiver: the last one of its layer and kind, which is that of the decoder."""
@@ -174,12 +183,16 @@ class PatchedBatch:
     def __init__(self, patching: Patching, base: Inputs, source: Inputs):
         self._patching, self._inputs, self._source_inputs = patching, base, source
         self._frozen: list[Tensor] = []
+        self._tensors: dict[int, Tensor] = {}
         if patching.what == "weights":
             self.source, self._sites = patching.watched(source)
-            self._tensors: dict[int, Tensor] = {}
         else:
             where = {"layer": patching.layers, "head": patching.heads, "kind": patching.kind}
-            self.source, self._sites, tensors = patching.captured(source, patching.what, **where)
+            try:
+                self.source, self._sites, tensors = patching.captured(source, patching.what, **where)
+            except RegardError:
+                patching.chosen(patching.watched(source)[1])  # names the argument, if it is one
+                raise
             chosen = patching.chosen(self._sites)
             if len(tensors) != len(chosen):
                 names = ", ".join(repr(site.call.name) for site in chosen)
@@ -188,7 +201,7 @@ class PatchedBatch:
         receivers = () if patching.receivers == "output" else patching.receivers
         self._ends = {receiver: patching.end(receiver, self._sites) for receiver in receivers}
         before = max((self._sites.index(site) for site in self._ends.values()), default=len(self._sites))
-        self.rows = patching.chosen(self._sites[:before])
+        self.rows = [site for site in patching.chosen(self._sites) if self._sites.index(site) < before]
         if not self.rows:
             raise ArgumentError("layers, kind and receiver leave no attention call to patch")
         self.cells = self._all_cells()
@@ -229,8 +242,17 @@ class PatchedBatch:
 
     def gradient(self) -> Callable[[PatchedCell], Tensor]:
         """Returns the metric of each place's run to first order: by its derivative by the share of the patch, at 0."""
+        rows = list(enumerate(self.rows))
+        groups = (
+            [[each] for each in rows] if self._patching.what == "weights" else [rows]
+        )  # one layer's weights at a time
+        effects = [effect for group in groups for effect in self._first_order(group)]
+        return lambda cell: self.base + effects[cell.row][:, cell.head or 0, cell.position or 0]
+
+    def _first_order(self, rows: Sequence[tuple[int, Site]]) -> list[Tensor]:
+        """Returns the derivatives by the shares of rows' patches, ``[examples, heads or 1, positions or 1]``."""
         first, changes, shares = self.cells[0], [], []
-        for row, site in enumerate(self.rows):
+        for row, site in rows:
             source = self._tensor(row)
             heads = 1 if first.head is None else source.shape[1]
             positions = 1 if first.position is None else source.shape[2]
@@ -253,15 +275,14 @@ class PatchedBatch:
             )
         gradients = [share.detach() if one is None else one for share, one in zip(shares, some, strict=True)]
         examples = len(self.base)
-        rows = [len(gradient) for gradient in gradients if len(gradient) % examples]
-        if rows:
+        batches = [len(gradient) for gradient in gradients if len(gradient) % examples]
+        if batches:
             raise ArgumentError(
                 f'metric must be a scalar for method="gradient", or have one number for each batch row: it has '
-                f"{examples} numbers, and attention has {rows[0]} rows"
+                f"{examples} numbers, and attention has {batches[0]} rows"
             )
         # The windows of an image are rows of its batch.
-        effects = [gradient[..., 0].unflatten(0, (examples, -1)).sum(1) for gradient in gradients]
-        return lambda cell: self.base + effects[cell.row][:, cell.head or 0, cell.position or 0]
+        return [gradient[..., 0].unflatten(0, (examples, -1)).sum(1) for gradient in gradients]
 
     def _tensor(self, row: int) -> Tensor:
         """Returns what the source run had, ``[batch, chosen heads, ...]``; of weights, those of one call are kept."""

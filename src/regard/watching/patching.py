@@ -83,7 +83,8 @@ def patch(
             ``"query"`` or ``"key"``. Positions are those of keys for values and keys, else of queries.
         direction: ``"denoising"`` or ``"noising"``.
         method: ``"exact"``: a forward pass for each place, with the memory of one layer's patched tensors for weights,
-            of all for others; or ``"gradient"``.
+            of all for others; or ``"gradient"``: two passes and a backward one for all places, but for weights for
+            each layer, whose ``[batch, heads, queries, keys]`` are the memory that it takes.
         check: the number of largest effects that are measured exactly after ``method="gradient"``.
         layers, heads, kind: the numbers of the layers and of the query heads, from 0, and ``"self"`` (causal or not) or
             ``"cross"``; None: all.

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import TensorWeakRef
 
 from regard.attention.execution import is_unwatched
+from regard.errors import ArgumentError
 from regard.watching.changed_call import CallChange, CallOfChange
 from regard.watching.families import looks_like_attention
 from regard.watching.intercepted_call import InterceptedCall
@@ -139,8 +140,19 @@ STATE = _WatchState()
 
 
 def is_idle() -> bool:
-    """Whether a call is not watched: no context, a compiler that traces, or a backward pass that recomputes."""
-    return torch.compiler.is_compiling() or not STATE.observers or is_apart()
+    """Whether a call is not watched: no context, a compiler that traces, or a backward pass that recomputes.
+
+    Raises:
+        ArgumentError: a compiler traces attention within a context that changes it.
+    """
+    if torch.compiler.is_compiling():
+        if any(observer.is_changing for observer in STATE.observers):
+            raise ArgumentError(
+                "attention cannot be changed while torch.compile or torch.export traces it, since its code would not "
+                "have the change: call the function that is not compiled, and export outside of the context"
+            )
+        return True
+    return not STATE.observers or is_apart()
 
 
 def is_apart() -> bool:
