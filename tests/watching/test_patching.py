@@ -323,7 +323,7 @@ def test_gradients_of_weights_hold_those_of_one_layer():
         model, alive = Decoder(layers), []
 
         def metric(logits, alive=alive):
-            alive.append(sum(isinstance(each, torch.Tensor) and each.shape == shape for each in gc.get_objects()))
+            alive.append(sum(type(each) is torch.Tensor and each.shape == shape for each in gc.get_objects()))
             return difference(logits)
 
         patched = regard.patch(model, clean, corrupted, metric, what="weights", method="gradient", check=1)
