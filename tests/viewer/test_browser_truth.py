@@ -251,7 +251,7 @@ def test_the_table_of_a_row_has_its_largest_weights_and_adds_up(show, numbers):
         table = shown.station("weights").locator("table")
         # The last cell of a line is its bar.
         lines = [line.locator("th, td").all_inner_texts()[:4] for line in table.locator("tr").all()]
-        assert lines[0] == ["token", "score", "exp", "weight"]
+        assert [text.removeprefix("≈\u2009") for text in lines[0]] == ["token", "score", "exp", "weight"]
         listed = {line[0]: numbers(line[-1])[0] for line in lines if re.fullmatch(r"w\d+", line[0])}
         rest, whole = lines[-2], lines[-1]
         assert (rest[0], whole[0], len(listed)) == ("9 more", "sum of all 16", 7)

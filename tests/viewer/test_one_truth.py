@@ -59,7 +59,7 @@ def test_each_number_of_a_view_is_its_weight_in_one_form(name, language, show):
     assert plain("".join(said)) == plain(written)
     value = float(own[first.row, first.column])
     assert (percent(value, language) if whole else short_weight(value)) in said[0]
-    assert whole == ({"en": "Each row adds up to 1.", "zh": "每一行加起来等于 1。"}[language] in said[1])
+    assert whole == ({"en": "its weights add up to 1.", "zh": "其权重加起来等于 1。"}[language] in said[1])
     cells = [cell_number(float(one)) for one in own[seen]]
     row = own[first.row]
     order = sorted(np.flatnonzero(seen[first.row]), key=lambda key: -abs(row[key]))

@@ -214,6 +214,9 @@ class Frame:
             length = min(RAMP, max(LEAST_RAMP, self.width - self.title - self.forms))
             set_position(self.bar.ax, MARGIN + self.title, MARGIN + self.notes.height + 0.17, length, RAMP_HEIGHT)
             self.bar.ax.xaxis.set_label_coords(-self.title / length, 0.5)
+            for mark in self.bar.ax.texts:  # that of the equal share, which may have no room beside its place
+                beyond = mark.get_window_extent().x1 - self.figure.bbox.x1 + MARGIN * self.figure.dpi
+                mark.xyann = (mark.xyann[0] - max(0.0, beyond * 72 / self.figure.dpi), mark.xyann[1])  # pyright: ignore[reportAttributeAccessIssue]
 
     def surround(self) -> None:
         """Adds room around a sheet that matplotlib arranges, and draws into it."""
