@@ -4,11 +4,16 @@ import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from regard.explanations.matrix_texts import clipped, finite_or_text
+from regard.records.document import PAIR_STEPS
+
+if TYPE_CHECKING:
+    from regard.explanations.explanation import Explanation
 
 MOST_TERMS = 8
 """The most terms of a sum; the middle of a longer one is left out."""
@@ -197,6 +202,28 @@ class QueryArithmetic:
         # Processors differ in the roundings of the calculation.
         exact = "." in fixed and math.isclose(float(fixed.replace("−", "-")), number, rel_tol=1e-12)
         return fixed.rstrip("0").rstrip(".") if exact else fixed
+
+
+def arithmetic_of(explanation: "Explanation", query: int, batch: int, head: int, decimals: int) -> QueryArithmetic:
+    """Returns the numbers of one query of a batch row and head, whose texts have so many decimals."""
+
+    def matrix(name: str) -> Tensor:
+        return explanation.matrix(name, batch, head).double()
+
+    names, pairs = explanation.step_names, explanation.scores.shape[-2:]
+    units = () if explanation.units is None else explanation.units.steps
+    return QueryArithmetic(
+        explanation.row_labels("query")[query],
+        explanation.row_labels("key"),
+        {name: matrix(name)[query] for name in ("query", *PAIR_STEPS, "output") if name in names},
+        matrix("key"),
+        matrix("value"),
+        "query" in explanation.projected,
+        [(step.name, step.note, matrix(step.name).unflatten(0, pairs)[query]) for step in units],
+        matrix("unit_weights")[0] if "unit_weights" in names else None,
+        matrix("unit_bias")[0] if "unit_bias" in names else None,
+        decimals,
+    )
 
 
 def _shortened(texts: list[str]) -> list[str]:

@@ -9,45 +9,29 @@ from typing import TYPE_CHECKING, Literal
 from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
-from regard.explanations.arithmetic import QueryArithmetic
+from regard.explanations.arithmetic import arithmetic_of
 from regard.explanations.layers import Layer
 from regard.explanations.matrix_texts import html_tables
 from regard.explanations.settings import Settings
-from regard.explanations.step import Step, plain_name, scale_note, step_colors, step_figure, steps_json
+from regard.explanations.step import (
+    PROJECTED_NOTES,
+    STEP_NOTES,
+    UNIT_WEIGHTS,
+    Step,
+    plain_name,
+    scale_note,
+    step_colors,
+    step_figure,
+    steps_json,
+)
 from regard.files.atomic import write_atomically
+from regard.records.document import PAIR_STEPS
 from regard.scores.score import PairUnits
 from regard.shapes.checks import whole_number
 from regard.summaries import record_html, record_summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-STEP_NOTES = {
-    "query": "what asks",
-    "key": "what it is compared with",
-    "value": "what is mixed",
-    "scores": "each query compared with each key",
-    "scaled": "scores × scale",
-    "capped": "after the score's cap or function",
-    "biased": "+ bias",
-    "masked": "−∞ where the mask forbids",
-    "weights": "normalized over the keys",
-    "weighted_values": "weight × value, for each query and key",
-    "output": "sum of the weighted values",
-}
-"""The steps in the order of the calculation, with a note on each."""
-
-PROJECTED_NOTES = {
-    "query": "what asks, projected by the score (W q)",
-    "key": "what it is compared with, projected (U k)",
-}
-"""The notes of steps that the score has projected (Bahdanau et al. 2015, Luong et al. 2015)."""
-
-UNIT_WEIGHTS = {"unit_weights": "how much each unit counts", "unit_bias": "added to each weighted sum of units"}
-"""The notes on the parameters that turn the units of a score into scores, and their names."""
-
-PAIR_STEPS = ("scores", "scaled", "capped", "biased", "masked", "weights")
-"""Steps with a column for each key."""
 
 SHOWN_SLICES = 4
 """The most (batch row, head) pairs that are printed by default."""
@@ -327,15 +311,14 @@ class Explanation:
 
     def _chosen(self, steps: str | Sequence[str] | None) -> list[str]:
         """Returns the names of the chosen steps in the order of the calculation; all if None."""
-        if steps is None:
-            return list(self.step_names)
-        known = {plain_name(name): name for name in self.step_names}
-        chosen = steps.split(",") if isinstance(steps, str) else steps
+        names = list(self.step_names)
+        chosen = names if steps is None else steps.split(",") if isinstance(steps, str) else steps
+        known = set(map(plain_name, names))
         for step in chosen:
             if plain_name(step) not in known:
-                raise UnknownNameError("step", step, self.step_names)
-        plain = {plain_name(step) for step in chosen}
-        return [name for plain_one, name in known.items() if plain_one in plain]
+                raise UnknownNameError("step", step, names)
+        plain = set(map(plain_name, chosen))
+        return [name for name in names if plain_name(name) in plain]
 
     def _has_batch(self, name: str) -> bool:
         return self._layers[name].rows != "numbers" and self._layers[name].values.dim() == 3
@@ -385,24 +368,7 @@ class Explanation:
         queries = self.query.shape[-2]
         if not 0 <= whole_number("query", query) < queries:
             raise ArgumentError(f"query must be from 0 to {queries - 1}, one of {queries}; it is {query}")
-
-        def matrix(name: str) -> Tensor:
-            return self.matrix(name, batch, head).double()
-
-        names, pairs = self.step_names, self.scores.shape[-2:]
-        units = () if self.units is None else self.units.steps
-        numbers = QueryArithmetic(
-            self.row_labels("query")[query],
-            self.row_labels("key"),
-            {name: matrix(name)[query] for name in ("query", *PAIR_STEPS, "output") if name in names},
-            matrix("key"),
-            matrix("value"),
-            "query" in self.projected,
-            [(step.name, step.note, matrix(step.name).unflatten(0, pairs)[query]) for step in units],
-            matrix("unit_weights")[0] if "unit_weights" in names else None,
-            matrix("unit_bias")[0] if "unit_bias" in names else None,
-            decimals,
-        )
+        numbers = arithmetic_of(self, query, batch, head, decimals)
         return numbers.written(None if steps is None else self._chosen(steps))
 
     def print(
@@ -448,9 +414,8 @@ class Explanation:
         )
 
     def _repr_html_(self) -> str:
-        if not self.slices:
-            return record_html("Explanation", self.steps())
-        return html_tables(self._steps(self.slices[:SHOWN_SLICES]), self._rest)
+        shown = self.slices[:SHOWN_SLICES]
+        return html_tables(self._steps(shown), self._rest) if shown else record_html("Explanation", self.steps())
 
     def figure(
         self,
@@ -477,7 +442,7 @@ class Explanation:
                 more, and red for less than 0.
             transposed: whether to draw panels whose vectors are columns: a query, a key or a value for each column.
             width: the most inches of a flow, such as 7 for a paper; None: as large as its matrices need.
-            language: of the words of a flow.
+            language: of the words of the picture.
 
         Returns:
             A figure of matplotlib.
@@ -487,34 +452,21 @@ class Explanation:
             UnknownNameError: there is no such step or colour map.
             ArgumentError: there is no such batch row or head, or the width is not positive.
         """
-        if isinstance(color_map, Mapping):
-            color_map = {self._name(name): color for name, color in color_map.items()}
+        color_map = (
+            {self._name(name): color_map[name] for name in color_map} if isinstance(color_map, Mapping) else color_map
+        )
         if width is not None and not width > 0:
             raise ArgumentError(f"width must be a positive number of inches; it is {width!r}")
         drawn = self.matrix_steps(steps, batch=batch, head=head)
         is_whole = steps is None and not transposed and all(step.matrix.numel() for step in drawn)
         if is_whole and batch is not None and head is not None:
-            from regard.explanations.flow import FlowOfSteps
+            from regard.explanations.flow import flow_of
             from regard.pictures.calculation_flow import calculation_flow
 
-            named = self
-            if self.one_input and self.key_labels is None:  # one name for a row that asks and is looked at
-                named = self.labelled(None, [f"x{row}" for row in range(self.key.shape[-2])])
-            flow = FlowOfSteps(
-                {plain_name(step.name): step for step in named.matrix_steps(batch=batch, head=head)},
-                head,
-                self.slices[-1][1] + 1,
-                step_colors(drawn, color_map),
-                self.one_input,
-                self.projected,
-                [] if self.units is None else self.units.steps,
-                {} if self.settings is None else self.settings.of_head(batch, head),
-                language,
-            ).flow()
+            flow = flow_of(self, batch, head, step_colors(drawn, color_map), language)
             return calculation_flow(flow, title=title, width=width)
-        return step_figure(
-            [step.transposed() for step in drawn] if transposed else drawn, title=title, color_map=color_map
-        )
+        shown = [step.transposed() for step in drawn] if transposed else drawn
+        return step_figure(shown, title=title, color_map=color_map, language=language)
 
     def to_json(
         self,

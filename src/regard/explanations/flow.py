@@ -4,16 +4,18 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from regard.explanations.step import Step, plain_name
 from regard.pictures.calculation import Panel
 from regard.pictures.flow_terms import Flow, Term, say
 from regard.pictures.fonts import visible_token
-from regard.pictures.numbers import cell_texts, percent
+from regard.pictures.numbers import cell_texts, percent, printed
+
+if TYPE_CHECKING:
+    from regard.explanations.explanation import Explanation
 
 COMPARISONS = {
     "Cosine": "cos(query, key)",
@@ -193,15 +195,13 @@ class FlowOfSteps:
         query, key = self.traced
         terms = list(self._units())
         sign = ("+ b =" if "unit bias" in self.steps else "=") if terms else self._comparison()
-        previous = self.steps["scores"].matrix
         for name in ("scores", "scaled", "capped", "biased", "masked", "weights"):
             if name in self.steps:
                 step = self.steps[name]
-                sign = sign if name == "scores" else self._change(name, previous, step.matrix)
+                sign = sign if name == "scores" else self._change(name)
                 size = self.steps["query"].matrix.shape[1]
                 note = self._say("a query has {size} numbers", size=size) if sign == f"÷ √{size}" else None
                 terms.append(Term(sign, self._panel(step, note=note), query, None, key))
-                previous = step.matrix
         return terms
 
     def _comparison(self) -> str:
@@ -233,7 +233,7 @@ class FlowOfSteps:
             vector = replace(self.steps["unit weights"].transposed(), column_labels=())
             yield Term("×", self._panel(vector, "v", "how much each unit counts"))
 
-    def _change(self, name: str, before: Tensor, after: Tensor) -> str:
+    def _change(self, name: str) -> str:
         """Returns the operation that leads to a step of pairs."""
         settings = self.settings
         if name == "scaled":
@@ -294,38 +294,74 @@ class FlowOfSteps:
         steps = {name: step.matrix for name, step in self.steps.items()}
         score = steps["scores"][query, key].item()
         comparison, (asks, looked_at) = self._comparison(), self.names
-        pair, parts = f"score({asks}, {looked_at})", [_number(score)]
+        pair = self._say("score(query, key)").replace(self._say("query"), asks).replace(self._say("key"), looked_at)
+        result = _number(score)
         factors = None
         if comparison == PRODUCT:
             pair, factors = f"{asks} · {looked_at}", (steps["query"][query], steps["key"][key])
         elif self.score == "Location" and "score weight" in steps:
-            pair, factors = f"{asks} · row {key} of W", (steps["query"][query], steps["score weight"][key])
+            pair = self._say("{asks} · row {key} of W", asks=asks, key=key)
+            factors = (steps["query"][query], steps["score weight"][key])
         elif "unit weights" in steps and self.units:
             last = steps[plain_name(self.units[-1].name)]
             factors = last[query * len(steps["key"]) + key], steps["unit weights"][0]
         elif self.score in ("Cosine", "Distance"):
-            pair = comparison.replace("query", asks).replace("key", looked_at)
+            pair = self._say(comparison).replace(self._say("query"), asks).replace(self._say("key"), looked_at)
         if factors is not None:
             bias = [b.item() for b in steps.get("unit bias", torch.zeros(0)).flatten() if b]
             added = "".join(f" + {_bracketed(_number(number))}" for number in bias)
             left, right = (cell_texts(vector[None].numpy())[0] for vector in factors)
-            parts = [_products(left, right, parts[0], added)]
-        parts[0] = f"{pair} = {parts[0]}"
+            parts = [f"{pair} = {_products(left, right, result, added)}"]
+        else:
+            parts = [f"{pair} = {result}"]
         last = "scores"
         for name in ("scaled", "capped", "biased", "masked"):
             if name in steps:
-                sign = self._change(name, steps[last], steps[name])
-                parts += [] if name == "masked" else [f"{sign} = {_number(steps[name][query, key].item())}"]
-                last = name
+                before, result, last = printed(result), _number(steps[name][query, key].item()), name
+                sign = self._say(self._change(name))
+                parts += (
+                    [] if name == "masked" else [f"{sign} {_sign(self._changed(name, sign, before), result)} {result}"]
+                )
         weight = steps["weights"][query, key].item()
         shown = percent(weight, self.language) if shares else _number(weight)
         scores = steps[last][query]
         powers = (scores - scores.max()).exp()
         if torch.isfinite(scores).any() and torch.allclose(powers / powers.sum(), steps["weights"][query], atol=1e-6):
             total = scores.exp().sum().item()
-            numbers = f" = {_number(scores[key].exp().item())} ÷ {_number(total)}" if 1e-4 < total < 1e6 else ""
-            return f"{'; '.join(parts)}; exp ÷ Σ exp{numbers} = {shown}"
-        return f"{'; '.join(parts)}; {self._change('weights', scores, scores)} → {shown}"
+            if not 1e-4 < total < 1e6:
+                return f"{'; '.join(parts)}; exp ÷ Σ exp = {shown}"
+            own, whole = _number(scores[key].exp().item()), _number(total)
+            quotient = printed(own) / printed(whole)
+            out = (percent(quotient, self.language) if shares else _number(quotient)) == shown
+            last_sign = "" if shown[0] in "<>" else "= " if out else "≈ "
+            parts.append(f"exp ÷ Σ exp {_sign(math.exp(printed(result)), own)} {own} ÷ {whole} {last_sign}{shown}")
+            return "; ".join(parts)
+        return f"{'; '.join(parts)}; {self._say(self._change('weights'))} → {shown}"
+
+    def _changed(self, name: str, sign: str, before: float) -> float | None:
+        """Returns a printed score after an operation as it is printed; None where its numbers are not printed."""
+        if name == "scaled":
+            return before * (self.settings["scale"] if sign[0] == "÷" else printed(sign[2:]))
+        cap = self.settings.get("cap") if name == "capped" else None
+        return None if cap is None else cap * math.tanh(before / cap)
+
+
+def flow_of(explanation: "Explanation", batch: int, head: int, colors: Mapping[str, str | None], language: str) -> Flow:
+    """Returns a batch row and head of a calculation as a flow; colours and language are those of `FlowOfSteps`."""
+    named = explanation
+    if named.one_input and named.key_labels is None:  # one name for a row that asks and is looked at
+        named = named.labelled(None, [f"x{row}" for row in range(named.key.shape[-2])])
+    return FlowOfSteps(
+        {plain_name(step.name): step for step in named.matrix_steps(batch=batch, head=head)},
+        head,
+        named.slices[-1][1] + 1,
+        colors,
+        named.one_input,
+        named.projected,
+        [] if named.units is None else named.units.steps,
+        {} if named.settings is None else named.settings.of_head(batch, head),
+        language,
+    ).flow()
 
 
 def _alike(panel: Panel, step: Step) -> bool:
@@ -366,9 +402,10 @@ def _products(left: list[str], right: list[str], total: str, added: str = "") ->
     """
     terms = [f"{_bracketed(a)} × {_bracketed(b)}" for a, b in zip(left, right, strict=True)]
     shown = " + ".join(terms if len(terms) <= MOST_TERMS else [*terms[: MOST_TERMS - 1], "…"])
-    numbers = [
-        [float(text.replace("−", "-").replace("∞", "inf")) for text in texts] for texts in (left, right, [total])
-    ]
-    printed = sum(a * b for a, b in zip(*numbers[:2], strict=True))
-    exact = not added and f"{printed:.4f}" == f"{numbers[2][0]:.4f}"
-    return f"{shown}{added} {'=' if exact else '≈'} {total}"
+    value = sum(printed(a) * printed(b) for a, b in zip(left, right, strict=True))
+    return f"{shown}{added} {'≈' if added else _sign(value, total)} {total}"
+
+
+def _sign(value: float | None, result: str) -> str:
+    """Returns "=" where a number that is calculated from printed ones is printed as the result, else "≈"."""
+    return "=" if value is None or f"{value:.4f}" == f"{printed(result):.4f}" else "≈"

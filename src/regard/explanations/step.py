@@ -7,13 +7,38 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+STEP_NOTES = {
+    "query": "what asks",
+    "key": "what it is compared with",
+    "value": "what is mixed",
+    "scores": "each query compared with each key",
+    "scaled": "scores × scale",
+    "capped": "after the score's cap or function",
+    "biased": "+ bias",
+    "masked": "−∞ where the mask forbids",
+    "weights": "normalized over the keys",
+    "weighted_values": "weight × value, for each query and key",
+    "output": "sum of the weighted values",
+}
+"""The steps in the order of the calculation, with a note on each."""
+
+PROJECTED_NOTES = {
+    "query": "what asks, projected by the score (W q)",
+    "key": "what it is compared with, projected (U k)",
+}
+"""The notes of steps that the score has projected (Bahdanau et al. 2015, Luong et al. 2015)."""
+
+UNIT_WEIGHTS = {"unit_weights": "how much each unit counts", "unit_bias": "added to each weighted sum of units"}
+"""The notes on the parameters that turn the units of a score into scores, and their names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,7 +93,11 @@ def scale_note(scores: Tensor, scaled: Tensor) -> str:
 
 
 def step_figure(
-    steps: Iterable[Step], *, title: str | None = None, color_map: str | Mapping[str, str] | None = None
+    steps: Iterable[Step],
+    *,
+    title: str | None = None,
+    color_map: str | Mapping[str, str] | None = None,
+    language: Literal["en", "zh"] = "en",
 ) -> "Figure":
     """Draws annotated heatmaps of at least one step, one panel a step, every cell with its number.
 
@@ -76,18 +105,21 @@ def step_figure(
     than 0.
     """
     from regard.pictures import Panel, calculation
+    from regard.pictures.flow_terms import say_words
 
     colors = step_colors(steps, color_map)
     return calculation(
         [
             Panel(
-                step.title, step.matrix, step.row_labels, step.column_labels, step.note,
+                say_words(step.title, language), step.matrix, step.row_labels, step.column_labels,
+                say_words(step.note, language),
                 "weights" if plain_name(step.name) == "weights" else "heatmap",
                 color_map=colors.get(plain_name(step.name)),
             )
             for step in steps
         ],
         title=title,
+        language=language,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.pictures.flow_terms import say, say_words
 from regard.pictures.fonts import Lettering, visible, visible_token, wrapped
 from regard.pictures.heatmap import draw_cells, draw_lines, form_note, forms_of, write_numbers
 from regard.pictures.numbers import Matrix, as_array, number_texts
@@ -98,12 +99,13 @@ class _Block:
         return max(self.cells[1], 0.0 if self.scale is None else LEAST_SCALE)
 
 
-def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
+def calculation(panels: Sequence[Panel], *, title: str | None = None, language: Literal["en", "zh"] = "en") -> Figure:
     """Draws a calculation, one panel for each step, in reading order; panels are numbered from 1.
 
     Args:
         panels: the steps, in the order of the calculation; at least one.
         title: above all of them.
+        language: of the words that the picture adds.
 
     Returns:
         A figure as large as its panels need, at most about 13 inches wide if no single panel is wider.
@@ -124,7 +126,7 @@ def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
     """
     if not panels:
         raise ArgumentError("panels must hold at least one panel; it is empty")
-    blocks = [_checked(number, panel) for number, panel in enumerate(panels, start=1)]
+    blocks = [_checked(number, panel, language) for number, panel in enumerate(panels, start=1)]
     heading = "" if title is None else wrapped(title, 100)
     lettering = Lettering(
         [heading, *(text for block in blocks for text in (block.title, block.note, *block.rows, *block.columns))]
@@ -134,7 +136,7 @@ def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
         block.axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label=block.panel.name)
         image = _draw(block, block.axes, lettering)
         if image is not None:
-            _draw_scale(block, image)
+            _draw_scale(block, image, say_words("weight" if block.panel.kind == "weights" else "value", language))
         block.artists = [
             # Aligned by the base line, so that names with and without descenders are level.
             lettering.letter(figure.text(0, 0, "", fontsize=11, va="baseline"), block.title),
@@ -166,7 +168,7 @@ def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
     return figure
 
 
-def _checked(number: int, panel: Panel) -> _Block:
+def _checked(number: int, panel: Panel, language: str) -> _Block:
     name = f"panel {number} ({panel.name!r})"
     if panel.kind not in get_args(Kind):
         raise UnknownNameError("kind of panel", panel.kind, get_args(Kind))
@@ -180,17 +182,17 @@ def _checked(number: int, panel: Panel) -> _Block:
     rows, columns = (_thinned(labels or ()) for labels in (panel.row_labels, panel.column_labels))
     note = [] if not panel.note else [wrapped(panel.note, 46)]
     if not matrix.size:
-        note.append(f"empty: {matrix.shape[0]} × {matrix.shape[1]}")
+        note.append(f"{say('empty', language)}: {matrix.shape[0]} × {matrix.shape[1]}")
     elif not _numbered(matrix):
         finite = matrix[np.isfinite(matrix)]
-        span = ""
         if finite.size:
             ((low, high),) = number_texts(np.array([[finite.min(), finite.max()]]))
-            span = f"; from {low} to {high}"
+            span = say("from {low} to {high}", language, low=low, high=high)
         else:
-            span = "; none is finite"
-        note.append(f"{matrix.shape[0]} × {matrix.shape[1]}, too many to write the numbers{span}")
-        note += list(filter(None, [form_note(forms_of(matrix))]))
+            span = say("none is finite", language)
+        many = say("too many to write the numbers", language)
+        note.append(f"{matrix.shape[0]} × {matrix.shape[1]}, {many}; {span}")
+        note += [say(form, language) for form in form_note(forms_of(matrix)).split(", ") if form]
     return _Block(panel, matrix, f"{number}  {visible(panel.name, 60)}", "\n".join(note), rows, columns)
 
 
@@ -251,12 +253,12 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
     return None if explained else image
 
 
-def _draw_scale(block: _Block, image: AxesImage) -> None:
+def _draw_scale(block: _Block, image: AxesImage, title: str) -> None:
     """Draws the scale of a panel whose cells have no numbers."""
     figure = image.get_figure(root=True)
     assert figure is not None, "draw_cells drew the image on a sheet"
     block.scale = figure.add_axes((0.0, 0.0, 0.1, 0.1), label=f"scale of {block.panel.name}")
-    bar = titled_bar(figure, image, "weight" if block.panel.kind == "weights" else "value", cax=block.scale)
+    bar = titled_bar(figure, image, title, cax=block.scale)
     widest = max((text_extent(label)[0] for label in bar.ax.get_yticklabels()), default=0.0)
     block.scale_width = SCALE_GAP + SCALE_WIDTH + 0.28 + widest
 

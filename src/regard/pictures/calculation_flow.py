@@ -28,7 +28,7 @@ WIDEST_LINE = 5.0
 """The width up to which a matrix after the scores stands right of the one that it is multiplied with, or equals."""
 
 BAR = 1.0, 0.11
-SLIDE, PAPER = (13.3, 7.5), 9.5
+LANDSCAPE, PAPER = (11.7, 8.3), 9.5
 LEAST_SCALE, TEXT_HEIGHT = 0.5, 1.25
 """The smallest letters of a narrow picture, and about the height of the text above and below the matrices."""
 
@@ -107,10 +107,10 @@ def calculation_flow(flow: Flow, *, title: str | None = None, width: float | Non
     Args:
         title: above the picture.
         width: the inches that the picture should not exceed: its letters shrink to a half where it needs more. None: as
-            large as its matrices need, in the form that is largest on a slide.
+            large as its matrices need, in the form that is largest on a page of A4.
     """
     drawing = _Drawing(flow)
-    page = SLIDE if width is None else (width, PAPER)
+    page = LANDSCAPE if width is None else (width, PAPER)
     sizes = {}
     for stacked in (False, True):
         for limit in drawing.limits:
@@ -141,6 +141,7 @@ class _Drawing:
         self.canvas = self.figure.add_axes((0, 0, 1, 1), label="operations")
         self.canvas.set_axis_off()
         boxes: dict[int, _Box] = {}
+        self.titled = False
         for term in terms:
             if id(term.panel) not in boxes:
                 boxes[id(term.panel)] = self._box(term)
@@ -203,7 +204,8 @@ class _Drawing:
         width, above = len(columns) * cell, above + 0.08 if above else 0.06
         _trace(axes, term, rows, columns)
         drawn: list[tuple[Any, float, float]] = []
-        if has_pairs:
+        titled, self.titled = has_pairs and not self.titled, self.titled or has_pairs
+        if titled:
             asks, looked_at = (
                 self._text(text, NOTE, color=MUTED) for text in map(self.caption.say, ("axisQuery", "axisKey"))
             )
@@ -223,7 +225,10 @@ class _Drawing:
             drawn.append((note, named + 0.1 - side, -above))
             title, lower = named + noted + 0.1, 0.0
         drawn.append((name, -side, -above - lower))
-        widths = (side + width + (text_extent(drawn[1][0])[0] + 0.08 if has_pairs else 0.0), title)
+        wide = text_extent(drawn[1][0])[0] if titled else 0.0
+        if titled and title + 0.3 + wide < side + width:  # in the line of the name, where that has room
+            drawn[1], wide = (drawn[1][0], width - wide, -above), 0.0
+        widths = (side + width + (wide and 1.05 * wide + 0.08), title)
         size = SIGN_LETTERS if term.sign in ("×", "=") else LETTERS
         sign = self._text(term.sign, size, ha="center", va="center", linespacing=1.1)
         cells = width, len(rows) * CELL_HEIGHT

@@ -218,6 +218,11 @@ def adds_up(weights: Matrix) -> NDArray[np.bool_]:
     return np.abs(weights.sum(axis=-1) - 1) < 0.005
 
 
+def printed(text: str) -> float:
+    """Returns a number as who reads its text has it; NaN for a bound."""
+    return math.nan if text[:1] in "<>" else float(text.replace("−", "-").replace("∞", "inf"))
+
+
 def plain_percent(part: float) -> str:
     """Returns the same for a terminal, with plain spaces."""
     return percent(part).replace("\xa0", " ")

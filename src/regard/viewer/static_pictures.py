@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from regard.errors import ArgumentError
 from regard.pictures import Panel, alignment, calculation, head_grid, image_overlays, sound_alignment, word_weights
 from regard.pictures.fonts import visible_token
-from regard.pictures.numbers import adds_up, percent, short_weight
+from regard.pictures.numbers import adds_up, percent, printed, short_weight
 from regard.records import Document, FrameAxis, GridAxis
 from regard.records.document import STEP_ORDER
 from regard.viewer.line_picture import line_picture
@@ -87,9 +87,9 @@ def _difference(shown: Shown) -> Figure:
         order = ("one", "other") if matrix[row, column] > 0 else ("other", "one")
         said = say("differenceMore", language, **pair, one=names[order[0]], other=names[order[1]])
         weights = sorted((float(_unmasked(one)[row, column]) for one in (mine, theirs)), reverse=True)
-        more, less, rest = texts = [short_weight(number) for number in (*weights, size[row, column])]
-        printed = [float("nan" if text[0] in "<>" else text.replace("−", "-")) for text in texts]
-        calculation = f"{more} − {less} {'=' if abs(printed[0] - printed[1] - printed[2]) < 1e-9 else '≈'} {rest}"
+        more, less, rest = (short_weight(number) for number in (*weights, size[row, column]))
+        sign = "=" if abs(printed(more) - printed(less) - printed(rest)) < 1e-9 else "≈"
+        calculation = f"{more} − {less} {sign} {rest}"
         caption = caption._replace(shares=GAP.join(filter(None, (shares, calculation))))
     else:
         said = say("differenceSame", language, **names)
