@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from regard.cli.option_types import Seed, Threads
+from regard.cli.option_types import Language, Seed, Threads
 from regard.cli.run_configuration import check_name
 from regard.errors import TrainingError
 from regard.files.platforms import quoted
@@ -40,6 +40,9 @@ class DemoOptions:
     """CPU threads; 0: PyTorch's own number."""
     seed: Seed = 1
     """Seed of weights, order and dropout."""
+    language: Annotated[Language, Parameter(help="Language of the page, en or zh. Default: that of the browser.")] = (
+        None
+    )
 
 
 def command(*, options: DemoOptions = DemoOptions()) -> None:
@@ -99,7 +102,7 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
         print(f"{translation.source}\n  → {translation.text}\n  {path}")
     for path in [*TASK.report(folder), *files]:
         print(f"  {path}")
-    print(f"page of the translations: {write_page(translator, translations)}")
+    print(f"page of the translations: {write_page(translator, translations, options.language)}")
     print(f'now try: regard predict {quoted(str(folder.path))} "{SENTENCES[0]}"')
     print(f"     or: regard serve {quoted(str(folder.path))}")
     if bleu < least_bleu or error_rate > most_errors:
@@ -109,7 +112,9 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
         )
 
 
-def write_page(translator: "TrainedTranslator", translations: Sequence["Translation"]) -> Path:
+def write_page(
+    translator: "TrainedTranslator", translations: Sequence["Translation"], language: Language = None
+) -> Path:
     """Writes ``pictures/translations.html`` into the run, a self-contained file: each translation, its attention, and
     its worked steps."""
     from regard.records import Document
@@ -124,6 +129,6 @@ def write_page(translator: "TrainedTranslator", translations: Sequence["Translat
             records.append(replace(attention.record(), name=name))
             steps.append(replace(attention.steps(0), name=name, attention=name))
     title = f"{translator.folder.path.name}: translations and their attention"
-    return View(Document(title, tuple(records), tuple(steps), tuple(texts))).save(
+    return View(Document(title, tuple(records), tuple(steps), tuple(texts)), language=language).save(
         translator.folder.file("pictures/translations.html")
     )

@@ -199,6 +199,8 @@ class Frame:
             self.title = text_extent(bar.ax.xaxis.label)[0] + 0.1
             legend = bar.ax.get_legend()
             self.forms = 0.2 if legend is None else 0.2 + legend.get_window_extent().width / figure.dpi
+            share = max((text_extent(mark)[0] for mark in bar.ax.texts), default=0.0)
+            width = max(width, share and self.title + RAMP / 3 + share)
         width = max(width, self.title + LEAST_RAMP + self.forms)
         self.heading = Heading(figure, lettering, caption._replace(note=""), width)
         self.notes = Heading(figure, lettering, Caption(note=caption.note), width)
