@@ -1,10 +1,12 @@
 """A tensor in one line: what it says, and that it never reads what cannot be read."""
 
+from dataclasses import is_dataclass
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from regard import summaries
+from regard import attention, models, nn, summaries
 from regard.summaries import parameter_summary, record_html, record_summary, tensor_summary
 
 
@@ -62,3 +64,44 @@ def test_a_text_in_a_table_has_no_quotes():
     page = record_html("Call", fields)
     assert ">layers.0.self_attn</td>" in page
     assert ">(0, 1)</td>" in page
+
+
+OTHER_RECORDS = {"Problem", "Readings", "Hypothesis"}
+"""Records that are no results of layers: the first two have a text of their own, a hypothesis prints its tokens."""
+
+
+def results_with_tensors():
+    for room in (attention, nn, models):
+        for name in room.__all__:
+            one = getattr(room, name)
+            annotations = getattr(one, "__annotations__", {})
+            is_record = isinstance(one, type) and (hasattr(one, "_fields") or is_dataclass(one))
+            if (
+                is_record
+                and name not in OTHER_RECORDS
+                and not issubclass(one, torch.nn.Module)
+                and "Tensor" in str(annotations.values())
+            ):
+                yield pytest.param(one, annotations, id=f"{room.__name__}.{name}")
+
+
+@pytest.mark.parametrize(("record", "annotations"), [*results_with_tensors()])
+def test_results_of_layers_print_shapes_and_no_elements(record, annotations):
+    text = repr(record(**{name: torch.zeros(2, 3) for name in annotations}))
+    assert text.startswith(f"{record.__name__}(\n  ")
+    assert "[2, 3] float32, 0" in text
+    assert "tensor(" not in text
+
+
+def test_a_record_in_a_record_has_a_line_for_each_of_its_fields():
+    cache = nn.KeyValueCache(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4))
+    assert repr(nn.SequenceOutput(torch.zeros(2), None, cache)).splitlines() == [
+        "SequenceOutput(",
+        "  output: [2] float32, 0",
+        "  cache: KeyValueCache(",
+        "    length: 3",
+        "    key: [1, 2, 3, 4] float32, 0",
+        "    value: [1, 2, 3, 4] float32, 0",
+        "  )",
+        ")",
+    ]

@@ -1,13 +1,17 @@
 """One-line summaries of tensors for the `repr` of records: shape, dtype and range instead of elements."""
 
 from collections.abc import Iterable
+from dataclasses import fields as fields_of
 from html import escape
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import _register_namedtuple
 
 from regard.tracing.transforms import has_data, is_dtensor
+
+Record = TypeVar("Record", bound=type)
 
 RANGE_LIMIT = 2**24
 """The range of a tensor with more elements is not computed."""
@@ -48,8 +52,25 @@ def value_summary(value: object) -> str:
 
 def record_summary(name: str, fields: Iterable[tuple[str, object]]) -> str:
     """Returns the fields of a record, one a line: ``Observed(\\n  output: [5, 3] float32, -1 to 2\\n  …)``."""
-    lines = "".join(f"\n  {field}: {value_summary(value)}" for field, value in fields)
+    lines = "".join(f"\n  {field}: {_entry(value)}" for field, value in fields)
     return f"{name}({lines}\n)" if lines else f"{name}()"
+
+
+def summarized(kind: Record) -> Record:
+    """Decorates a dataclass or a named tuple: its `repr` is the `record_summary` of the fields that are not None, and
+    ``torch.export`` programs that return a named tuple can be saved."""
+
+    def summary(record: Any) -> str:
+        names = (
+            record._fields if isinstance(record, tuple) else [field.name for field in fields_of(record) if field.repr]
+        )
+        shown = ((name, getattr(record, name)) for name in names)
+        return record_summary(type(record).__name__, [one for one in shown if one[1] is not None])
+
+    if issubclass(kind, tuple):
+        _register_namedtuple(kind, serialized_type_name=f"{kind.__module__}.{kind.__qualname__}")
+    kind.__repr__ = summary  # type: ignore[method-assign]
+    return kind
 
 
 def record_html(name: str, fields: Iterable[tuple[str, object]]) -> str:
@@ -68,6 +89,12 @@ def parameter_summary(value: Any) -> str:
     if isinstance(value, Tensor) and not (value.numel() == 1 and has_data(value)):
         return tensor_summary(value)
     return f"{value.item() if isinstance(value, Tensor) else value:g}"
+
+
+def _entry(value: object) -> str:
+    """Returns a record within a record with a line for each of its fields, and anything else in one line."""
+    text = "" if isinstance(value, (Tensor, str, torch.nn.Module)) else repr(value)
+    return text.replace("\n", "\n  ") if text.endswith("\n)") else value_summary(value)
 
 
 def _has_range(value: Tensor) -> bool:

@@ -7,7 +7,7 @@ from torch import Tensor
 from regard import masks, normalizers, scores
 from regard.attention import attend
 from regard.errors import ArgumentError, BackendError, KindError, ShapeError
-from regard.nn import Attention, EarlierWeights, Memory
+from regard.nn import Attention, EarlierWeights, Memory, TransformerDecoder, TransformerDecoderLayer
 from regard.scores.names import OPTIONAL_ARGUMENTS
 
 BATCH, QUERIES, KEYS, DIM, VALUE_DIM = 3, 5, 11, 7, 13
@@ -311,6 +311,30 @@ def test_attention_layers_refuse_wrong_queries(query, error, message, name):
         message = "query"
     with pytest.raises(error, match=message):
         make(name)(query, ANNOTATIONS)
+
+
+@pytest.mark.parametrize("name", ["dot", "general", "additive"])
+def test_attention_layers_name_the_dtypes_that_differ(name):
+    attention = make(name)
+    query_dim = 2 if name != "dot" else DIM
+    memory = attention.remember(torch.randn(2, KEYS, DIM).double())
+    with pytest.raises(KindError, match=r"must have one dtype; they have torch\.float32, torch\.float64 and"):
+        attention(torch.randn(2, query_dim), memory)
+
+
+@pytest.mark.parametrize(
+    ("memory", "error", "message"),
+    [
+        (torch.randn(2, 5, 15), ShapeError, r"memory must be \[batch, length, 16\].*\[2, 5, 15\]"),
+        (torch.randn(2, 5, 16).double(), KindError, "memory must have the parameters' dtype, torch.float32; it has "),
+        (torch.randn(2, 5, 16, device="meta"), KindError, "memory must be on the parameters' device, cpu; it is on me"),
+        ([[1.0]], KindError, "memory must be a tensor; it is a list"),
+    ],
+)
+def test_a_decoder_refuses_memory_that_it_cannot_project(memory, error, message):
+    decoder = TransformerDecoder(TransformerDecoderLayer(16, 2), 1)
+    with pytest.raises(error, match=message):
+        decoder.remember(memory)
 
 
 def test_a_named_reference_is_the_specification(monkeypatch):

@@ -109,7 +109,7 @@ def test_two_calls_of_one_module_are_one_text():
     assert Document("m", records[::2] * 2).text_numbers == (0, 0, 1, 1)
 
 
-def test_what_stands_before_the_patches_is_not_counted(show):
+def test_positions_before_the_patches_are_not_counted(show):
     row = [0.3, 0.5, *np.full(15, 0.2 / 15)]
     grid = GridAxis(4, 4, np.zeros((8, 8, 3), np.uint8), leading=1)
     record = AttentionRecord("x", 0, "cross", TokenAxis(("dog",)), grid, np.array([[row]]))

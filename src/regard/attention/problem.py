@@ -9,7 +9,7 @@ that has no such form stays as it is. None of this depends on the device: a back
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -30,7 +30,7 @@ from regard.shapes.axes import Float
 from regard.shapes.checks import check_floating, type_text
 from regard.shapes.grid import Grid, is_open, upcast
 from regard.shapes.layout import by_heads, disagreement, pairs_by_batch, rank_error, with_four_axes, without_added_axes
-from regard.summaries import record_summary
+from regard.summaries import summarized
 from regard.tracing.versions import Versions, tensors_of
 
 Along = Literal["queries", "keys"] | None
@@ -142,6 +142,7 @@ class Lowered:
 
 
 # Not frozen: freezing would take more time than the rest of the constructor, which every call runs.
+@summarized
 @dataclass(eq=False)
 class Problem:
     """One call of attention, with validated arguments.
@@ -179,10 +180,8 @@ class Problem:
           score: ScaledDot()
           normalizer: Softmax()
           mask: causal()
-          bias: None
           dropout: 0.0
           rank: 4
-          memory: None
         )
         >>> problem.pairs, problem.wants_gradient
         (210, False)
@@ -211,10 +210,6 @@ class Problem:
     def __post_init__(self) -> None:
         batch, heads, queries, _ = self.query.shape
         self.pairs = batch * heads * queries * self.key.shape[2]
-
-    def __repr__(self) -> str:
-        shown = ((field.name, getattr(self, field.name)) for field in fields(self) if field.repr)
-        return record_summary("Problem", shown)
 
     def take(self, route: Any, hides: bool, grid: Grid | None) -> None:
         """Takes over what is known of all problems of this one's kind."""
@@ -435,7 +430,7 @@ def _validate(
     bias: object,
     dropout: float,
 ) -> Problem:
-    query, key, value = _one_dtype(query, key, value)
+    query, key, value = one_dtype(query, key, value)
     rank = query.dim()
     if not 2 <= rank <= 4:
         raise ShapeError(rank_error(query.shape))
@@ -543,7 +538,7 @@ def check_dropout(dropout: object) -> float:
     return rate
 
 
-def _one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the inputs if they have one dtype and one device; under autocast they are converted to its dtype."""
     check_floating("query", query)
     check_floating("key", key)

@@ -15,8 +15,8 @@ from regard.records.shaded_table import readings_html
 from regard.shapes.checks import Requested, check_integers, type_text, whole_number
 from regard.shapes.grid import Grid, span_length
 from regard.shapes.layout import Pairs, pairs_by_batch
-from regard.summaries import record_summary, value_summary
-from regard.tracing.transforms import exportable, has_data, sent
+from regard.summaries import summarized, value_summary
+from regard.tracing.transforms import has_data, sent
 
 
 @answered
@@ -107,7 +107,7 @@ def as_readings(read: object, default: Readings) -> Readings:
     return NAMED_READINGS.get(read, cast(Readings, read)) if isinstance(read, str) else cast(Readings, read)
 
 
-@exportable
+@summarized
 class Observed(NamedTuple):
     """The output, and one field for each reading; None if it was not requested. Readings carry no gradient.
 
@@ -164,9 +164,6 @@ class Observed(NamedTuple):
     weights: Requested[Tensor] = None
     shares: Requested[Tensor] = None
     recall: Requested[Tensor] = None
-
-    def __repr__(self) -> str:
-        return record_summary("Observed", self._fields_read())
 
     def _repr_html_(self) -> str:
         return readings_html("Observed", self._fields_read(), "regard.View(observed, tokens)")

@@ -6,11 +6,10 @@ from torch import Tensor
 
 from regard.records.shaded_table import readings_html
 from regard.shapes.checks import Requested
-from regard.summaries import record_summary
-from regard.tracing.transforms import exportable
+from regard.summaries import summarized
 
 
-@exportable
+@summarized
 class Attended(NamedTuple):
     """Output and weights, both differentiable.
 
@@ -38,9 +37,6 @@ class Attended(NamedTuple):
 
     output: Tensor
     weights: Requested[Tensor]
-
-    def __repr__(self) -> str:
-        return record_summary("Attended", self._asdict().items())
 
     def _repr_html_(self) -> str:
         return readings_html("Attended", self._asdict().items(), "regard.View(attended, tokens)")

@@ -7,9 +7,11 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.recurrence import CELLS, initialize_forget_bias, run_sequences
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
 
 
+@summarized
 @dataclass(frozen=True)
 class Encoded:
     """The output of an encoder for a batch.

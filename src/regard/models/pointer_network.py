@@ -16,6 +16,7 @@ from regard.models.text_predictor import Loss
 from regard.names.missing_names import hinted
 from regard.nn import Attention, Memory
 from regard.shapes.checks import check_floating, check_integers
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
 from regard.tracing.transforms import can_read
 
@@ -69,6 +70,7 @@ class PointingState:
         return replace(self, recurrent=tuple(one[:, index] for one in self.recurrent), named=self.named[index])
 
 
+@summarized
 class Pointed(NamedTuple):
     """The prediction of known answers.
 

@@ -13,12 +13,14 @@ from regard.models.hard_attention import Choices
 from regard.models.recurrence import Recurrence, State
 from regard.names.missing_names import hinted
 from regard.nn import EarlierWeights, Memory
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
 
 READOUTS = ("tanh", "maxout")
 
 
 @hinted
+@summarized
 @dataclass(frozen=True)
 class DecoderState:
     """The state of a recurrent decoder for a batch of rows.
@@ -49,6 +51,7 @@ class DecoderState:
         return replace(self, recurrent=recurrent, fed=fed, earlier=earlier)
 
 
+@summarized
 class Decoded(NamedTuple):
     """The result of some decoder steps: the readout ``[batch, steps, embedding_dim]``, which is the input of the output
     matrix; the state after the last step; attention weights ``[batch, steps, source]``, or None without attention; and

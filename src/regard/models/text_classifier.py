@@ -16,11 +16,11 @@ from regard.models.token_input import TokenInput, ended, layer_config
 from regard.models.translator import token_embedding
 from regard.nn import AttentionPooling, TransformerEncoder
 from regard.shapes.checks import Requested
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
-from regard.tracing.transforms import exportable
 
 
-@exportable
+@summarized
 class Classified(NamedTuple):
     """The output of a `TextClassifier`.
 

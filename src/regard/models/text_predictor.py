@@ -13,9 +13,11 @@ from regard.models.hard_attention import Choices
 from regard.models.recurrent_decoder import SearchStep
 from regard.models.search import Hypothesis, MinimumRisk, SearchableDecoder, beam, greedy, minimum_risk
 from regard.shapes.checks import Requested
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
 
 
+@summarized
 class TranslatorOutput(NamedTuple):
     """The prediction of the tokens of known targets.
 
@@ -55,6 +57,7 @@ class DecodedRow(NamedTuple):
     weights: Tensor
 
 
+@summarized
 class Loss(NamedTuple):
     """The loss of a batch.
 

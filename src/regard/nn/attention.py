@@ -9,7 +9,7 @@ from torch import Tensor
 from regard import masks
 from regard.attention import Attended, Plan, Problem
 from regard.attention.execution import BACKENDS, check_backend, make_plan
-from regard.attention.problem import CachedMemory, check_dropout, validate
+from regard.attention.problem import CachedMemory, check_dropout, one_dtype, validate
 from regard.attention.verbs import BackendName, run
 from regard.biases import Bias, bias_for
 from regard.distributed.sequence_parts import are_parts, joined, own_part, refuse_parts
@@ -307,9 +307,7 @@ class Attention(Module):
         added = None if added is None else added.map_tensors(add_axes)
         visible = None if memory.mask is None else masks.keep(memory.mask[:, None, None, :])
         problem = Problem(
-            query=upcast(self.score.project_query(rows)),
-            key=memory.key.unsqueeze(1),
-            value=memory.value.unsqueeze(1),
+            *one_dtype(upcast(self.score.project_query(rows)), memory.key.unsqueeze(1), memory.value.unsqueeze(1)),
             score=score,
             normalizer=step_normalizer,
             mask=added if visible is None else visible if added is None else visible & added,

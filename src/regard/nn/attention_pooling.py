@@ -21,14 +21,14 @@ from regard.scores.additive_scores import create_weight
 from regard.scores.names import ContentScoreName, Scoring
 from regard.shapes.checks import Requested, check_floating, size
 from regard.shapes.grid import upcast
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
-from regard.tracing.transforms import exportable
 
 POOLING_SCORES = get_args(ContentScoreName)
 """Names of scores that `AttentionPooling` creates; location scores need a query that moves."""
 
 
-@exportable
+@summarized
 class Pooled(NamedTuple):
     """The output of `AttentionPooling`.
 

@@ -17,11 +17,11 @@ from regard.nn.padding import without_padding
 from regard.scores import Trilinear
 from regard.shapes.checks import Requested, check_floating, size
 from regard.shapes.grid import Grid
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
-from regard.tracing.transforms import exportable
 
 
-@exportable
+@summarized
 class CoAttended(NamedTuple):
     """The output of `CoAttention`.
 

@@ -17,11 +17,11 @@ from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_ma
 from regard.nn.fx_leaf import fx_leaf
 from regard.normalizers import Normalizing, own_normalizer
 from regard.shapes.checks import Requested, check_floating, check_sizes
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
-from regard.tracing.transforms import exportable
 
 
-@exportable
+@summarized
 class Deformed(NamedTuple):
     """The output of `DeformableAttention`.
 

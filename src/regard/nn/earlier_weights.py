@@ -6,10 +6,10 @@ from torch import Tensor
 
 from regard.errors import KindError, ShapeError
 from regard.shapes.checks import check_floating, type_text
-from regard.tracing.transforms import exportable
+from regard.summaries import summarized
 
 
-@exportable
+@summarized
 class EarlierWeights(NamedTuple):
     """The attention weights of earlier steps: the memory of scores and normalizers that depend on them.
 

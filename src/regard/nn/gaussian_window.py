@@ -15,11 +15,11 @@ from regard.scores import GaussianMixture
 from regard.scores.gaussian_mixture import PARAMETERS
 from regard.shapes.checks import check_floating, positive_number, size
 from regard.shapes.grid import upcast
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
-from regard.tracing.transforms import exportable
 
 
-@exportable
+@summarized
 class Windowed(NamedTuple):
     """The output of `GaussianWindow`.
 

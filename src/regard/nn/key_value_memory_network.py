@@ -13,11 +13,11 @@ from regard.nn.fx_leaf import fx_leaf
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
 from regard.shapes.checks import Requested, check_floating, size
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
-from regard.tracing.transforms import exportable
 
 
-@exportable
+@summarized
 class Hopped(NamedTuple):
     """The output of `KeyValueMemoryNetwork`.
 

@@ -1,7 +1,7 @@
 """Projected keys and values: those of an encoder's output, and a growing cache of those of the tokens so far."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
 import torch
@@ -14,9 +14,10 @@ from regard.names.answered import answered
 from regard.names.missing_names import hinted
 from regard.nn.packing import Packing
 from regard.shapes.checks import type_text
-from regard.summaries import record_summary
+from regard.summaries import record_summary, summarized
 
 
+@summarized
 @dataclass(frozen=True)
 class EncoderOutput:
     """The output of an encoder, ``[source tokens, dim]``, before a layer projects it; its packing; and the selected
@@ -43,6 +44,7 @@ class EncoderOutput:
         return replace(self, index=index if self.index is None else self.index[index])
 
 
+@summarized
 @dataclass(frozen=True)
 class KeyValues:
     """The keys and values of one attention layer, projected and split into heads.
@@ -67,7 +69,7 @@ class KeyValues:
     key: Tensor
     value: Tensor
     lengths: Tensor | None = None
-    source: EncoderOutput | None = None
+    source: EncoderOutput | None = field(default=None, repr=False)
 
     @property
     def mask(self) -> Mask | None:

@@ -1,14 +1,16 @@
 """The memory of a decoder: annotations that are prepared once and attended to at each step."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from regard.attention.problem import CachedMemory
 from regard.scores import Score
+from regard.summaries import summarized
 
 
+@summarized
 @dataclass(frozen=True)
 class Memory:
     """Keys and values of a batch of inputs, prepared by `Attention.remember`.
@@ -39,7 +41,7 @@ class Memory:
     value: Tensor
     score: Score
     mask: Tensor | None = None
-    cached: CachedMemory | None = None
+    cached: CachedMemory | None = field(default=None, repr=False)
 
     @property
     def lengths(self) -> Tensor:

@@ -35,8 +35,9 @@ from regard.scores import (
     create,
 )
 from regard.shapes.checks import check_floating, finite_number, size, type_text
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
-from regard.tracing.transforms import can_read, exportable
+from regard.tracing.transforms import can_read
 
 BLOCK_KEYS = 16
 """Keys that a decoder scores at a time while it looks for the one to stop at."""
@@ -45,6 +46,7 @@ VECTOR_SCORES = (Additive, Cosine, Distance, Dot, General, MLP, ScaledDot, Trili
 """Scores that read a query and a key, and no position, so that a part of the keys has the scores that it has in all."""
 
 
+@summarized
 @dataclass(frozen=True)
 class MonotonicMemory(Memory):
     """The memory of a `MonotonicAttention`: the keys at which it stops, and those of the chunks.
@@ -70,7 +72,7 @@ class MonotonicMemory(Memory):
         return selected if self.chunk is None else replace(selected, chunk=self.chunk.select(index))
 
 
-@exportable
+@summarized
 class Stopped(NamedTuple):
     """The output of `MonotonicAttention`.
 

@@ -18,11 +18,14 @@ from regard.nn.attention_names import CLASSES, USUAL_VALUES, AttentionName, chec
 from regard.nn.checkpoint_names import rename_parameters
 from regard.nn.key_values import CacheT, KeyValueCache, SequenceCache, checked_cache
 from regard.nn.layer_inputs import Biasing, Masking
+from regard.nn.torch_inputs import check_parameters
 from regard.normalizers import Normalizer, Normalizing, own_normalizer
 from regard.shapes.checks import check_factory, check_floating, check_sizes, flag, known_name, size, type_text
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
 
 
+@summarized
 class SequenceOutput(NamedTuple):
     """The output of a `SequenceAttention`.
 
@@ -179,10 +182,12 @@ class SequenceAttention(Module, ABC):
         return own
 
     def checked_input(self, x: Tensor, mask: Masking | None) -> Mask | None:
-        """Returns the mask as a `Mask`; raises an error unless the input is ``[batch, length, embed_dim]``."""
+        """Returns the mask as a `Mask`; raises an error unless the input is ``[batch, length, embed_dim]``, of the
+        parameters' dtype and on their device."""
         check_floating("x", x)
         if x.dim() != 3 or x.shape[-1] != self.embed_dim:
             raise ShapeError(f"x must be [batch, length, {self.embed_dim}]; it has shape {list(x.shape)}")
+        check_parameters("x", x, next(self.parameters(), x))
         return as_mask(mask)
 
     def checked_cache(self, cache: SequenceCache | None, kind: type[CacheT]) -> CacheT | None:

@@ -15,11 +15,11 @@ from regard.nn.fx_leaf import fx_leaf
 from regard.normalizers import OverQueries
 from regard.shapes.checks import Requested, check_factory, check_floating, size
 from regard.shapes.grid import Grid
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
-from regard.tracing.transforms import exportable
 
 
-@exportable
+@summarized
 class Slots(NamedTuple):
     """The output of `SlotAttention`.
 

@@ -29,10 +29,7 @@ def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool,
             )
         if tensor.shape[-1] != features:
             raise ShapeError(f"{name} must have {features} features; it has shape {list(tensor.shape)}")
-        if tensor.device != weight.device:
-            raise KindError(f"{name} must be on the parameters' device, {weight.device}; it is on {tensor.device}")
-        if tensor.dtype != weight.dtype and not _is_autocast_enabled(tensor.device.type):
-            raise KindError(f"{name} must have the parameters' dtype, {weight.dtype}; it has {tensor.dtype}")
+        check_parameters(name, tensor, weight)
     query, key, value = (tensor for tensor, _ in inputs.values())
     if key.shape[:-1] != value.shape[:-1]:
         raise ShapeError(
@@ -44,6 +41,14 @@ def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool,
             f"key must have query's batch, {query.shape[axis]}; it has {key.shape[axis]} (inputs are {layout})"
             + _other_layout(batch_first, query.shape[1 - axis] == key.shape[1 - axis])
         )
+
+
+def check_parameters(name: str, tensor: Tensor, weight: Tensor) -> None:
+    """Raises KindError unless an input has the device and the dtype of the parameters (but under autocast)."""
+    if tensor.device != weight.device:
+        raise KindError(f"{name} must be on the parameters' device, {weight.device}; it is on {tensor.device}")
+    if tensor.dtype != weight.dtype and not _is_autocast_enabled(tensor.device.type):
+        raise KindError(f"{name} must have the parameters' dtype, {weight.dtype}; it has {tensor.dtype}")
 
 
 def _other_layout(batch_first: bool, is_likely: bool) -> str:

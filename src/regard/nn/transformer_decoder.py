@@ -24,6 +24,7 @@ from regard.nn.layer_inputs import (
 )
 from regard.nn.layer_parts import is_own_layer, is_untouched, packings
 from regard.nn.packing import Packing
+from regard.nn.torch_inputs import check_parameters
 from regard.nn.transformer_layers import (
     DecoderRows,
     TransformerDecoderLayer,
@@ -41,11 +42,13 @@ from regard.nn.transformer_stack import (
     new_caches,
 )
 from regard.shapes.checks import flag
+from regard.summaries import summarized
 
 ALL_PAIRS = Pairs(None, None)
 """Every query sees every key, and nothing is added to scores."""
 
 
+@summarized
 class DecoderOutput(NamedTuple):
     """The packed output ``[tokens, dim]`` of a decoder stack, the keys and values of all tokens for each layer, if
     cached, and the weights of the requested layer, ``[batch, heads, target, source]``, or None."""
@@ -165,7 +168,12 @@ class TransformerDecoder(TransformerStack):
         Args:
             memory: ``[batch, source, d_model]``, also without ``batch_first``.
             lengths: integers ``[batch]``, number of tokens of each source; None: no padding.
+
+        Raises:
+            ShapeError, KindError: the memory has another shape, dtype or device; the message says which.
         """
+        memory = batch_first_input("memory", memory, self.d_model, batch_first=True)
+        check_parameters("memory", memory, next(self.parameters(), memory))
         (packing,) = packings(self, (memory, lengths))
         output = EncoderOutput(packing.pack(memory), packing)
         if not is_untouched(self):

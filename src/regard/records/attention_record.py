@@ -151,7 +151,8 @@ class AttentionRecord:
         keys: the axis of the columns.
         weights: float32 ``[heads, queries, keys]`` before dropout, at least 0 (unless ``signed``) or NaN; None if there
             is a source.
-        visible: bool ``[queries, keys]`` or ``[heads, queries, keys]``; False is masked. None: everything is visible.
+        visible: bool ``[queries, keys]`` or ``[heads, queries, keys]``; False is masked. None: everything is visible, but
+            later keys of a causal record that have no weight.
         source: computes tiles of the weights if they are not stored.
         measures: factors of the weights, ``[heads, keys]`` or ``[heads, queries, keys]``. ``"norms"``: the norm of each
             value after the output projection; the product is `AttentionCall.weighted_norms`. ``"contributions"``: each
@@ -222,7 +223,11 @@ class AttentionRecord:
                 raise ShapeError(
                     f"source must have the {self.weights.shape[0]} heads of weights; it has {self.source.heads}"
                 )
-        if self.visible is not None:
+        if self.visible is None and self.kind == "causal" and self.weights is not None:
+            earlier = np.tri(*lengths, lengths[1] - lengths[0], dtype=np.bool_)
+            if not self.weights[:, ~earlier].any():
+                object.__setattr__(self, "visible", earlier)
+        elif self.visible is not None:
             visible = as_numbers("visible", self.visible)
             if visible.dtype != np.bool_:
                 raise KindError(f"visible must be boolean; it is {visible.dtype}")

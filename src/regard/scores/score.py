@@ -24,7 +24,7 @@ from regard.shapes.axes import Float
 from regard.shapes.checks import check_same_dim
 from regard.shapes.grid import Grid
 from regard.shapes.layout import Keys, Pairs, Queries
-from regard.summaries import record_summary
+from regard.summaries import summarized
 
 
 class Primitive(ABC):
@@ -59,6 +59,7 @@ Modifier = Callable[[Tensor, Grid], Tensor]
 """``(scaled scores of a tile, the tile) -> scores``: `SoftCap` and `Modified` lower to modifiers."""
 
 
+@summarized
 @dataclass(eq=False)
 class Prepared:
     """A score lowered for one problem: ``modifiers(scale · primitive(query, key))``.
@@ -83,9 +84,6 @@ class Prepared:
     primitive: Primitive
     scale: float | Float[Tensor, "*#batch_and_heads 1 1"] = 1.0
     modifiers: tuple[Modifier, ...] = ()
-
-    def __repr__(self) -> str:
-        return record_summary("Prepared", vars(self).items())
 
     def modified_by(self, modifier: Modifier) -> "Prepared":
         """Returns this prepared score with one more modifier after the others."""

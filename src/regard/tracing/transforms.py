@@ -21,20 +21,12 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import Parameter
-from torch.utils._pytree import _register_namedtuple
 
-Named = TypeVar("Named", bound=type)
 Function = TypeVar("Function", bound=Callable[..., object])
 
 _BATCHED_KEY = torch._C._dispatch_key_parse("Batched")
 _BATCHING_KEY = torch._C._dispatch_key_parse("VmapMode")
 """The dispatch key of batched gradients; ``torch.func`` has its own stack."""
-
-
-def exportable(kind: Named) -> Named:
-    """Decorates a named tuple, so that ``torch.export`` programs that return one can be saved."""
-    _register_namedtuple(kind, serialized_type_name=f"{kind.__module__}.{kind.__qualname__}")
-    return kind
 
 
 def has_data(tensor: Tensor) -> bool:

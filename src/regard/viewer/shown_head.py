@@ -101,7 +101,8 @@ def shown_head(document: Document, view: str, layer: int | None, head: int | str
 
 def _notes(record: AttentionRecord, joined: AttentionRecord, language: str) -> str:
     """Returns that pieces of words are joined, and which tokens are special, as the viewer's legend says it."""
-    special = np.flatnonzero(letters(joined.keys) < 0) if isinstance(joined.keys, TokenAxis) else ()
+    seen = True if joined.visible is None else joined.visible.reshape(-1, len(joined.keys)).any(axis=0)
+    special = np.flatnonzero((letters(joined.keys) < 0) & seen) if isinstance(joined.keys, TokenAxis) else ()
     tokens = ", ".join([*dict.fromkeys(visible_token(joined.keys.labels[number], 12) for number in special)][:4])
     notes = (_merged(record, joined, language), say("specialNote", language, tokens=tokens) if tokens else "")
     return " · ".join(filter(None, notes))

@@ -54,7 +54,8 @@ export class RecordView extends View {
 /** What the shown special tokens are, such as [CLS] and [SEP]. */
 export function specialText(table) {
   const { keys } = table.record;
-  const shown = table.columnGroups.filter((group) => keys.isSpecial(group)).map(([start]) => shortText(keys.text(start), 12));
+  const isSeen = (column) => Array.from(table.counts.keys()).some((row) => table.kind(row, column) !== MASKED); // padding is not
+  const shown = table.columnGroups.filter((group, column) => keys.isSpecial(group) && isSeen(column)).map(([start]) => shortText(keys.text(start), 12));
   const tokens = [...new Set(shown)].slice(0, 4).join(", ");
   return tokens && keys.kind === "tokens" ? say("specialNote", { tokens }) : "";
 }

@@ -12,11 +12,11 @@ from regard.models.vision.grid_encoder import GridEncoder
 from regard.models.vision.pixels import PixelInput
 from regard.nn import AttentionPooling, LayerConfig, TransformerEncoder
 from regard.shapes.checks import Requested
+from regard.summaries import summarized
 from regard.tracing.module_calls import Module
-from regard.tracing.transforms import exportable
 
 
-@exportable
+@summarized
 class ClassifiedImages(NamedTuple):
     """The output of an `ImageClassifier`.
 
