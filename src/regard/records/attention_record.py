@@ -151,8 +151,8 @@ class AttentionRecord:
         keys: the axis of the columns.
         weights: float32 ``[heads, queries, keys]`` before dropout, at least 0 (unless ``signed``) or NaN; None if there
             is a source.
-        visible: bool ``[queries, keys]`` or ``[heads, queries, keys]``; False is masked. None: everything is visible, but
-            later keys of a causal record that have no weight.
+        visible: bool ``[queries, keys]`` or ``[heads, queries, keys]``; False is masked. None: everything is visible,
+            but later keys of a causal record that have no weight.
         source: computes tiles of the weights if they are not stored.
         measures: factors of the weights, ``[heads, keys]`` or ``[heads, queries, keys]``. ``"norms"``: the norm of each
             value after the output projection; the product is `AttentionCall.weighted_norms`. ``"contributions"``: each
