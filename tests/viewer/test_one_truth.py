@@ -64,7 +64,9 @@ def test_each_number_of_a_view_is_its_weight_in_one_form(name, language, show):
     row = own[first.row]
     order = sorted(np.flatnonzero(seen[first.row]), key=lambda key: -abs(row[key]))
     bars = [short_weight(float(row[key])) for key in order[:4]]
-    bars += [short_weight(float(row[order[4:]].sum()))] if len(order) > 4 else []
+    if len(order) > 4:
+        sums = whole and not any(text.startswith((">", "<")) for text in bars)
+        bars += [short_weight(round(1 - sum(map(float, bars)), 4) if sums else float(row[order[4:]].sum()))]
     svg = re.findall(r"<text[^>]*>([^<]*)</text>", shown.call("svg").replace("&gt;", ">").replace("&lt;", "<"))
     for texts in (svg, drawn):
         assert not texts or not Counter(filter(None, cells)) - Counter(texts)

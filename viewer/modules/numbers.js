@@ -81,7 +81,13 @@ export function shortWeight(value) {
   return withSign(value, text === "0.00" ? small : text);
 }
 
-/** The same of a difference, whose sign is said too. */
+/** What printed weights leave of 1, so that they and it add up as they are printed; null where they have no such sum. `weight_texts` of Python has the same. */
+export function leftOfOne(texts) {
+  const left = Number((1 - sumOf(texts.map(Number))).toFixed(4));
+  return left > 0 ? left : null;
+}
+
+/** A difference of weights in the same form, whose sign is said too. */
 export const signedWeight = (value) => shortWeight(value).replace(/^\d/, value > 0 ? "+$&" : "$&");
 
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));

@@ -2,7 +2,7 @@
 
 import { relations } from "./head_statistics.js";
 import { say } from "./language.js";
-import { formatWeight, legendNumber, percent, shortWeight } from "./numbers.js";
+import { formatWeight, leftOfOne, legendNumber, percent, shortWeight, sumOf } from "./numbers.js";
 import { clearestPair } from "./opening.js";
 import { textsOf } from "./record_names.js";
 import { MASKED, measureText } from "./table.js";
@@ -151,8 +151,11 @@ const weightText = (table, value) => (table.signed && value !== 0 && Math.abs(va
  */
 export function strongestOf(table, row, order) {
   const first = order.slice(0, NAMED).map((column) => table.value(row, column));
-  const others = order.length > NAMED ? order.slice(NAMED).reduce((sum, column) => sum + table.value(row, column), 0) : null;
-  return { weights: [...first, ...(others === null ? [] : [others])].map((value) => weightText(table, value)), others };
+  const weights = first.map((value) => weightText(table, value));
+  if (order.length <= NAMED) return { weights, others: null };
+  const others = order.slice(NAMED).reduce((sum, column) => sum + table.value(row, column), 0);
+  const left = isOne(table, sumOf(first) + others) ? leftOfOne(weights) : null;
+  return { weights: [...weights, weightText(table, left ?? others)], others };
 }
 
 /** What stands between the statements of the line of numbers. */

@@ -119,11 +119,11 @@ test("a sentence of a mean says of how many heads it is", () => {
   for (const head of [0, 2]) assert.doesNotMatch(said({ head }), /Mean/);
 });
 
-test("a number of a row has the same digits in its cell, at its bar and in the sentence", () => {
+test("a number of a row has the same digits in its cell, at its bar and in the sentence, and the others are what these leave of 1", () => {
   const row = [0.415, 0.195, 0.085, 0.125, 0.065, 0.045, 0.07];
   const table = tableOf([[row, row]]);
   const { text, shares } = sayOfRow(table, 0);
-  assert.deepEqual(shares.split("\u2003")[0].match(/0\.\d+/g), ["0.42", "0.20", "0.13", "0.09", "0.18"]);
+  assert.deepEqual(shares.split("\u2003")[0].match(/0\.\d+/g), ["0.42", "0.20", "0.13", "0.09", "0.16"]);
   assert.deepEqual([0, 1, 3, 2].map((column) => table.numberText(row[column])), [".42", ".20", ".13", ".09"]);
   assert.match(plain(text), /gives 42 % of/);
   const nearly = sayOfRow(tableOf([[[0.9999, 0.0001], [0.5, 0.5]]]), 0);

@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.palette import ACCENT, BORDER, INK, MASKED_PAPER, MUTED, SIGN, points
 from regard.pictures.fonts import Lettering, visible, wrapped
-from regard.pictures.numbers import Matrix, adds_up, cell_number, short_weight, signed_weight
+from regard.pictures.numbers import Matrix, adds_up, cell_number, short_weight, signed_weight, weight_texts
 from regard.pictures.sheet import NOTE, SENTENCE, TEXT, TITLE, fit_width, text_extent
 
 if TYPE_CHECKING:
@@ -214,17 +214,18 @@ def draw_row_bars(
     bars: list[tuple[str, str, Any]] = [
         (visible(keys[int(key)], LONGEST_BAR), INK, colors.to_rgba(row[key])) for key in named
     ]
+    rest = float(row[others].sum())
+    texts = list(map(signed_weight, weights)) if caption.bars else weight_texts(weights, rest)
     if len(others) and not caption.bars:
-        weights.append(float(row[others].sum()))
+        weights.append(rest)
         bars.append((caption.say("others", count=len(others)), MUTED, MASKED_PAPER))
-    texts = list(map(signed_weight if caption.bars else short_weight, weights))
     most = max((abs(weight) for weight in weights if np.isfinite(weight)), default=0.0) or 1.0
     even = equal_share(row[None]) if caption.even is None else caption.even[0]
     even = even if even is not None and even <= most else None
     labels = [write(0, 0, name, ha="right", color=ink) for name, ink, _ in bars]
     widest = max((text_extent(label)[0] for label in labels), default=0.0) + 0.06
     names = max(names, min((0.28 if caption.bars else 0.4) * width, widest))
-    numbers = [write(0, 0, text) for text in texts]
+    numbers = [write(0, 0, text) for text in texts[: len(bars)]]
     number_width = max((text_extent(number)[0] for number in numbers), default=0.0) + 0.08
     zero = 0.5 * (width - names) if caption.bars else 0.0
     side = width - names - zero - number_width

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -198,8 +198,19 @@ def short_weight(value: float) -> str:
     return _with_sign(value, text)
 
 
+def weight_texts(named: Sequence[float], others: float, write: Callable[[float], str] = short_weight) -> list[str]:
+    """Returns weights as they are written, and behind them that of all others.
+
+    Where the weights add up to 1, that is what the printed ones leave of it, so that the printed parts add up too.
+    """
+    texts, left = list(map(write, named)), 0.0
+    if abs(sum(named) + others - 1) < 0.005 and not any(text[0] in "<>−" for text in texts):
+        left = round(1 - sum(map(float, texts)), 4)
+    return [*texts, write(left if left > 0 else others)]
+
+
 def signed_weight(value: float) -> str:
-    """Returns the same of a difference, whose sign is said too."""
+    """Returns a difference of weights as `short_weight` does, whose sign is said too."""
     text = short_weight(value)
     return f"+{text}" if value > 0 and text[0].isdigit() else text
 

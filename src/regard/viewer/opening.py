@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.pictures.fonts import visible_token
-from regard.pictures.numbers import adds_up, percent, short_number, short_weight
+from regard.pictures.numbers import adds_up, percent, short_number, short_weight, weight_texts
 from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.clarity import NOT_FOUND, found_openings, head_openings, letters
 from regard.viewer.long_sentence import long_sentence
@@ -234,9 +234,10 @@ class _Row:
             return f"{self._say(SUMS[self.view]) if self.rows_add_up else ''}{self.rest}".strip()
         values = [float(self.weights[key]) for key in self.order]
         named, others = self.order[:MOST_NAMED], len(values) - MOST_NAMED
-        listed = [f"{self.name(key)} {self._weight(value)}" for key, value in zip(named, values, strict=False)]
+        *texts, rest = weight_texts(values[:MOST_NAMED], sum(values[MOST_NAMED:]), self._weight)
+        listed = [f"{self.name(key)} {text}" for key, text in zip(named, texts, strict=True)]
         if others > 0:
-            listed.append(self._say("moreKeys", count=others, weight=self._weight(sum(values[MOST_NAMED:]))))
+            listed.append(self._say("moreKeys", count=others, weight=rest))
         even = self._even_text("evenShare")
         return GAP.join(filter(None, [f"{self.query} → {' · '.join(listed)}", even]))
 
