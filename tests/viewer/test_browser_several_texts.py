@@ -49,6 +49,44 @@ def test_texts_are_a_list_and_layers_are_layers(texts, width):
     assert shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize(("size", "words"), [((1440, 900), 0), ((900, 900), 0), ((400, 800), 0), ((1440, 900), 90)])
+def test_rows_of_compared_texts_are_drawn_and_a_click_goes_to_one(show, size, words):
+    documents = []
+    for number, text in enumerate(TEXTS[:2]):
+        axis = TokenAxis((*text.split(), *(f"more{one}" for one in range(words))))
+        weights = np.full((1, len(axis), len(axis)), (0.4 + 0.2 * number) / (len(axis) - 1), np.float32)
+        weights[:, :, 1] = 0.6 - 0.2 * number
+        documents.append(AttentionRecord(f"text {number}", 0, "self", axis, axis, weights))
+    shown = show(View(Document("x", tuple(documents))), size=size)
+    shown.call("set", {"locked": [6]})
+    shown.settle()
+    told = (
+        shown.page.locator(".sentence").text_content().replace("\u2068", "").replace("\u2069", "").replace("\xa0", " ")
+    )
+    assert told == "“it” gives “animal” 60 % in text 1 and 40 % in text 2."
+    drawn = shown.words.replace("\xa0", " ")
+    rows = drawn[drawn.index("text 1 the animal") :]
+    first, second = rows[: rows.index(" text 2 ")], rows[rows.index(" text 2 ") :]
+    assert first.startswith("text 1 the animal 60 % did not")
+    assert second.startswith(" text 2 the animal 40 % did not")
+    assert " it " in first
+    assert " it " in second
+    assert words == 0 or "…" in first
+    if size[0] < 480 or words:
+        return
+    box = shown.page.locator("canvas").bounding_box()
+    places = [(x, y) for y in range(20, int(box["height"]), 16) for x in (box["width"] - 100, box["width"] / 3)]
+    for x, y in places:
+        shown.page.mouse.move(box["x"] + x, box["y"] + y)
+        shown.settle()
+        if shown.readout == "Click to show text 2.":
+            break
+    shown.page.mouse.down()
+    shown.page.mouse.up()
+    shown.settle()
+    assert (shown.call("state")["record"], shown.call("state")["locked"]) == (1, [6])
+
+
 def test_layer_head_and_asking_word_stay_with_another_text(texts):
     shown, entries = texts()
     shown.call("set", {"record": 1, "head": 1, "locked": [6]})

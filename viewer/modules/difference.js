@@ -56,9 +56,6 @@ export function commonSide(one, other, side) {
   return pairs.length && 2 * pairs.length >= Math.max(a.count, b.count) ? pairs : null;
 }
 
-/** The words at one place of two texts. */
-const bothTexts = (one, other) => (one === other ? one : `${one} | ${other}`);
-
 /** The weights of one table minus those of another, where both have the tokens; a weight that a mask hides counts as 0. */
 export class Difference extends Cells {
   /**
@@ -76,6 +73,10 @@ export class Difference extends Cells {
     this.record = one.record;
     this.words = one.words;
     this.exact = true;
+    /** What both give, the other with the opposite sign: in the colours of the cells to which they give more, on one scale. */
+    this.sides = [0, 1].map(() => new Cells(this.rows, this.columns, true));
+    for (const side of this.sides) side.shade = (row, column, scale) => signedShade(side.value(row, column), this.end, scale);
+    this.end = 0; // the weight of the last colour of both sides
     this.rowGroups = rowPairs.map(([row]) => one.rowGroups[row]);
     this.columnGroups = columnPairs.map(([column]) => one.columnGroups[column]);
     this.largest = 0;
@@ -117,6 +118,8 @@ export class Difference extends Cells {
     const kinds = [this.one.kind(row, column), this.other.kind(otherRow, otherColumn)];
     const [a, b] = [this.one.value(row, column), this.other.value(otherRow, otherColumn)].map((value, place) => (kinds[place] === MASKED ? 0 : value));
     const value = a - b;
+    this.sides.forEach((side, number) => { side.values[cell] = [a, -b][number]; side.kinds[cell] = kinds[number]; });
+    this.end = Math.max(this.end, Math.abs(a) || 0, Math.abs(b) || 0);
     this.values[cell] = value;
     if (kinds[0] === MASKED && kinds[1] === MASKED) { this.kinds[cell] = MASKED; this.hasMasked = true; }
     else if (Number.isNaN(value)) { this.kinds[cell] = MISSING; this.hasMissing = true; }
@@ -136,24 +139,18 @@ export class Difference extends Cells {
     return [...new Set(found)];
   }
 
-  rowText(row) {
-    const [one, other] = this.rowPairs[row];
-    return bothTexts(this.one.rowText(one), this.other.rowText(other));
-  }
+  rowText = (row) => this.bothTexts("rowText", this.rowPairs[row]);
 
-  columnText(column) {
-    const [one, other] = this.columnPairs[column];
-    return bothTexts(this.one.columnText(one), this.other.columnText(other));
-  }
+  columnText = (column) => this.bothTexts("columnText", this.columnPairs[column]);
 
-  rowName(row) {
-    const [one, other] = this.rowPairs[row];
-    return bothTexts(this.one.rowName(one), this.other.rowName(other));
-  }
+  rowName = (row) => this.bothTexts("rowName", this.rowPairs[row]);
 
-  columnName(column) {
-    const [one, other] = this.columnPairs[column];
-    return bothTexts(this.one.columnName(one), this.other.columnName(other));
+  columnName = (column) => this.bothTexts("columnName", this.columnPairs[column]);
+
+  /** What both tables have at a pair of places, which may be two words. */
+  bothTexts(method, [one, other]) {
+    const [text, otherText] = [this.one[method](one), this.other[method](other)];
+    return text === otherText ? text : `${text} | ${otherText}`;
   }
 
   /** Both weights and their difference as texts. */
@@ -163,11 +160,14 @@ export class Difference extends Cells {
     return { one: this.one.cell(a, c), other: this.other.cell(b, d), difference: formatWeight(this.value(row, column), error) };
   }
 
+  /** Both weights of a cell; 0 where a mask hides it. */
+  weights(row, column) {
+    return this.sides.map((side, number) => (number ? -1 : 1) * side.value(row, column));
+  }
+
   /** The difference as it is calculated, the larger weight first; its digits come out, or it is "about". */
   calculation(row, column) {
-    const [[a, b], [c, d]] = [this.rowPairs[row], this.columnPairs[column]];
-    const weights = [[this.one, a, c], [this.other, b, d]].map(([table, r, k]) => (table.kind(r, k) === MASKED ? 0 : table.value(r, k)));
-    const [more, less, rest] = [...weights.sort((x, y) => y - x), Math.abs(this.value(row, column))].map((weight) => shortWeight(weight));
+    const [more, less, rest] = [...this.weights(row, column).sort((x, y) => y - x), Math.abs(this.value(row, column))].map((weight) => shortWeight(weight));
     const number = (text) => Number(text.replace("\u2212", "-"));
     return `${more} \u2212 ${less} ${Math.abs(number(more) - number(less) - number(rest)) < 1e-9 ? "=" : "\u2248"} ${rest}`;
   }

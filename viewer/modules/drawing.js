@@ -10,6 +10,12 @@ export function ring(pen, x, y, width, height, color, theme) {
   pen.rect(x - 1.5, y - 1.5, width + 3, height + 3, { stroke: color, lineWidth: 2 });
 }
 
+/** The row of a cell, and a ring around the cell, on the cells of a table. */
+export function drawCursor(pen, table, { left, top, width, height }, { row, column }, color, theme) {
+  pen.rect(left, top + row * height, table.columns * width, height, { stroke: theme.accent });
+  ring(pen, left + column * width, top + row * height, width, height, color, theme);
+}
+
 /**
  * The cells of a table.
  * @param {{left: number, top: number, width: number, height: number}} place left and top of the first cell, size of a cell

@@ -5,7 +5,7 @@ import { say } from "./language.js";
 import { formatWeight, leftOfOne, legendNumber, percent, shortWeight, sumOf } from "./numbers.js";
 import { clearestPair } from "./opening.js";
 import { textsOf } from "./record_names.js";
-import { MASKED, measureText } from "./table.js";
+import { MASKED, byWeight, measureText, sizeOf } from "./table.js";
 import { quoted, shortText } from "./text.js";
 
 /** A token inside a sentence, kept from changing the direction of the words around it. */
@@ -55,15 +55,6 @@ function search(table) {
     }
   }
   return best && { row: best.row, column: best.column };
-}
-
-/** How large a weight is: a negative one as a positive one, and one that is no number least. */
-const sizeOf = (value) => (Number.isNaN(value) ? -1 : Math.abs(value));
-
-/** The keys of a row that are not masked, the largest weight first; those without a number last. */
-export function byWeight(table, row) {
-  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  return order.sort((a, b) => sizeOf(table.value(row, b)) - sizeOf(table.value(row, a)));
 }
 
 const shares = new WeakMap();
@@ -156,6 +147,15 @@ export function strongestOf(table, row, order) {
   const others = order.slice(NAMED).reduce((sum, column) => sum + table.value(row, column), 0);
   const left = isOne(table, sumOf(first) + others) ? leftOfOne(weights) : null;
   return { weights: [...weights, weightText(table, left ?? others)], others };
+}
+
+/** How many keys of a row have their weights at their words. */
+const MARKED = 3;
+
+/** What the keys get that a query gives most, as texts: the first, those with more than two equal shares, and one that is asked for. */
+export function markedKeys(table, row, asked = -1) {
+  const order = byWeight(table, row).filter((column, place) => column === asked || !place || (place < MARKED && Math.abs(table.value(row, column)) > 2 * evenShareOf(table, row, column)));
+  return new Map(order.map((column) => [column, isWhole(table, row) ? percent(table.value(row, column)) : shortWeight(table.value(row, column))]));
 }
 
 /** What stands between the statements of the line of numbers. */
@@ -275,27 +275,41 @@ export function sentenceOf(app) {
 /** The most texts of which a sentence tells, and in which it looks for both words. */
 const [MOST_TEXTS, MOST_SEARCHED] = [3, 12];
 
-/** How much a query gives to a key in each of the texts that have both words; null where no other text has. */
-function sayOfTexts(app, table, row, column) {
+const rowsKnown = new WeakMap();
+
+/** A query and a key in each of the texts that have both words: {text, table, row, column}; null where no other text has both. */
+export function rowsOfTexts(app, table, row, column) {
+  if (!rowsKnown.has(table)) rowsKnown.set(table, new Map());
+  const [known, cell] = [rowsKnown.get(table), `${row} ${column}`];
+  if (known.has(cell)) return known.get(cell);
   const { record } = table;
   const texts = textsOf(app.records);
   if (!texts || record.keys.kind !== "tokens" || !isWhole(table, row) || table.kind(row, column) === MASKED) return null;
   const [query, key] = [table.rowText(row), table.columnText(column)];
   const place = texts[record.entry.text].indexOf(record);
-  const others = [];
+  const rows = [{ text: record.entry.text, table, row, column }];
+  let waits = false;
   for (const other of texts.slice(0, MOST_SEARCHED).map((records) => records[place])) {
-    if (others.length + 1 >= MOST_TEXTS) break;
+    if (rows.length >= MOST_TEXTS) break;
     if (!other || other === record || other.large || other.heads !== record.heads) continue;
     if (!other.decoded) {
-      other.decode().then(() => app.changed());
+      other.decode().then(() => app.resize());
+      waits = true;
       continue;
     }
     const one = app.table(table.head, other);
     const [r, c] = [Array.from({ length: one.rows }, (_, number) => one.rowText(number)).indexOf(query), Array.from({ length: one.columns }, (_, number) => one.columnText(number)).indexOf(key)];
-    if (r >= 0 && c >= 0 && one.kind(r, c) !== MASKED && isWhole(one, r)) others.push([other.entry.text, one.value(r, c)]);
+    if (r >= 0 && c >= 0 && one.kind(r, c) !== MASKED && isWhole(one, r)) rows.push({ text: other.entry.text, table: one, row: r, column: c });
   }
-  if (!others.length) return null;
-  const parts = [...others, [record.entry.text, table.value(row, column)]].sort((a, b) => a[0] - b[0]).map(([text, value]) => say("shareInText", { percent: percent(value), number: text + 1 }));
+  const compared = rows.length > 1 ? rows.sort((a, b) => a.text - b.text) : null;
+  if (!waits) known.set(cell, compared);
+  return compared;
+}
+
+/** How much a query gives to a key in each of the texts that have both words; null where no other text has. */
+function sayOfTexts(app, table, row, column) {
+  const parts = rowsOfTexts(app, table, row, column)?.map((one) => say("shareInText", { percent: percent(one.table.value(one.row, one.column)), number: one.text + 1 }));
+  if (!parts) return null;
   return say("givesTexts", { query: queryOf(table, row), key: keyOf(table, column), list: `${parts.slice(0, -1).join(say("listed"))}${say("listedLast")}${parts.at(-1)}` });
 }
 

@@ -141,11 +141,6 @@ export class StepsData {
     return this.names.includes(name);
   }
 
-  /** Whether the mask hides a pair. */
-  hides(row, column) {
-    return this.has("masked") && this.at("masked", row, column) === -Infinity;
-  }
-
   at(name, row, column) {
     return this.matrices[name][row * this.columnsOf(name) + column];
   }

@@ -277,11 +277,18 @@ export function receivedText({ kinds, values, errors, divisor }, column) {
   return kinds[column] === MASKED ? say("masked") : formatWeight(values[column] / divisor, errors[column] / divisor);
 }
 
+/** How large a weight is: a negative one as a positive one, and one that is no number least. */
+export const sizeOf = (value) => (Number.isNaN(value) ? -1 : Math.abs(value));
+
+/** The keys of a row that are not masked, the largest weight first; those without a number last. */
+export function byWeight(table, row) {
+  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
+  return order.sort((a, b) => sizeOf(table.value(row, b)) - sizeOf(table.value(row, a)));
+}
+
 /** The keys that a query attends to most. */
 export function describeRow(app, table, row) {
-  const size = (column) => Math.abs(table.value(row, column));
-  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  order.sort((a, b) => size(b) - size(a));
+  const order = byWeight(table, row);
   const best = order.slice(0, 3).map((column) => `${table.columnName(column)} ${table.cell(row, column)}`);
   const rest = order.slice(3);
   if (rest.length) {

@@ -5,7 +5,8 @@ import { make } from "./elements.js";
 import { say } from "./language.js";
 import { percent, shortWeight } from "./numbers.js";
 import { textsOf } from "./record_names.js";
-import { byWeight, isWhole, mostSurprising } from "./sentence.js";
+import { isWhole, mostSurprising } from "./sentence.js";
+import { byWeight } from "./table.js";
 import { joinPieces, shortText, visibleText } from "./text.js";
 
 /** The most pairs of words that are compared to find what differs among texts; of more texts each is compared with its neighbours. */

@@ -446,7 +446,7 @@ export class Viewer {
     if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
     this.frame.tellSentence(sentenceOf(this), `${this.state.view} ${this.state.record} ${this.state.head}`);
     this.list.tellResults();
-    this.frame.tip.hidden = !item || this.view.quiet || this.cards.open;
+    this.frame.tip.hidden = !item || this.cards.open;
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
     this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + TOP }, this.area.width);

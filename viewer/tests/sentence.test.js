@@ -6,8 +6,8 @@ import { test } from "node:test";
 import { AttentionData } from "../modules/attention_data.js";
 import { Axis } from "../modules/axis.js";
 import { explained } from "../modules/explained.js";
-import { byWeight, evenShare, evenShareOf, evenShareOfAll, evenShareOfSums, rowsAddUp, sayOfRow, sentenceOf } from "../modules/sentence.js";
-import { Table } from "../modules/table.js";
+import { evenShare, evenShareOf, evenShareOfAll, evenShareOfSums, rowsAddUp, sayOfRow, sentenceOf } from "../modules/sentence.js";
+import { Table, byWeight } from "../modules/table.js";
 import { WORDS } from "../modules/words.js";
 import { LinesView } from "../modules/views/lines_view.js";
 

@@ -1,11 +1,11 @@
 // @ts-check
 
 import { PatternView } from "./pattern_view.js";
+import { PAIRED_HEIGHT, drawPairedBars, sideMaps } from "../both_sides.js";
 import { Difference, commonSide, mostDifferentHead, otherHeads } from "../difference.js";
 import { say } from "../language.js";
-import { percent, shortWeight, signedWeight } from "../numbers.js";
+import { clamp, percent, shortWeight, signedWeight } from "../numbers.js";
 import { textName } from "../record_names.js";
-import { drawDifferenceBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
 import { APART } from "../sentence.js";
 import { MASKED, MISSING, WEIGHT } from "../table.js";
@@ -25,6 +25,8 @@ export class DifferenceView extends PatternView {
   ofTables = false;
 
   help = say("differenceHelp");
+
+  barsHeight = PAIRED_HEIGHT;
 
   tapHelp = say("tapCell");
 
@@ -111,7 +113,7 @@ export class DifferenceView extends PatternView {
     const text = kind === MASKED ? say("differenceHidden", pair) : kind === MISSING ? say("differenceMissing", pair)
       : value === 0 ? say("differenceEqual", { ...pair, ...names }) : say("differenceMore", { ...pair, one: more, other: less, difference: shortWeight(Math.abs(value)) });
     const { moved } = table;
-    const shares = [this.finding(table, names), moved === null ? "" : say("differenceMoved", { percent: percent(moved) }), kind === WEIGHT ? table.calculation(row, column) : ""];
+    const shares = [kind === WEIGHT ? table.calculation(row, column) : "", this.finding(table, names), moved === null ? "" : say("differenceMoved", { percent: percent(moved) })];
     return { text, shares: shares.filter(Boolean).join(APART), plain: true };
   }
 
@@ -126,18 +128,17 @@ export class DifferenceView extends PatternView {
     return keys && otherKeys ? say("differenceLook", { ...names, keys, otherKeys }) : "";
   }
 
-  drawBars(app, pen, table, row, place) {
-    drawDifferenceBars(app, pen, table, row, this.names(app), place);
+  comparison(app, width) {
+    return sideMaps(app, this.names(app), width, clamp(app.area.height - PAIRED_HEIGHT - 72, 100, 300));
+  }
+
+  drawBars(app, pen, table, item, room) {
+    drawPairedBars(pen, table, item, this.names(app), room, app.theme);
   }
 
   geometry(app) {
     const shown = this.shown(app);
-    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true, whole: 1, bars: 0 };
-  }
-
-  size(app) {
-    const shown = this.shown(app);
-    return shown ? super.size(shown) : app.area;
+    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 44, width: 1, height: 1, flat: true, whole: 1, bars: 0, wide: 0, compared: 0 };
   }
 
   draw(app, pen, win) {
@@ -182,6 +183,7 @@ export class DifferenceView extends PatternView {
     const tokens = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
     const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
     const notes = [table.largest ? say("differenceSides", this.names(app)) : say("differenceZero"), table.largest ? say("differenceBlank") : "",
+      this.geometry(app).compared ? say("differenceScale", { weight: shortWeight(table.end) }) : "",
       scale === "linear" ? "" : scaleText(scale), tokens && say("differenceLeftOut", { tokens })];
     return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, signedText: signedWeight, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
   }

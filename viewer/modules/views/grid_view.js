@@ -19,8 +19,6 @@ import { joinedBins, largestOf, reduction } from "../thumbnails.js";
 export class GridView extends View {
   name = "grid";
 
-  title = say("grid");
-
   controls = ["order", "range", "scale"];
 
   scalesRows = false;

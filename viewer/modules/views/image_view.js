@@ -27,8 +27,6 @@ const MOST_THUMBNAILS = 120;
 export class ImageView extends RecordView {
   name = "image";
 
-  title = say("image");
-
   controls = ["record", "head", "measure", "scale", "overlay", "words", "special"];
 
   scalesRows = false;

@@ -34,8 +34,6 @@ const LISTED = 4;
 export class LinesView extends RecordView {
   name = "lines";
 
-  title = say("lines");
-
   controls = ["record", "measure", "words", "special", "heads"];
 
   help = say("linesHelp");

@@ -25,8 +25,6 @@ const LABEL_STEP = 24;
 export class LongView extends RecordView {
   name = "long";
 
-  title = say("long");
-
   controls = ["record", "head", "pooling", "zoom", "findings"];
 
   zooms = true;

@@ -1,11 +1,14 @@
 // @ts-check
 
-import { cellAt, drawCells, placeOfCell, ring } from "../drawing.js";
+import { cellAt, drawCells, drawCursor, placeOfCell } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
+import { clamp } from "../numbers.js";
 import { BARS_ROOM, barsTop, drawRowBars } from "../row_bars.js";
+import { featured, rowsOfTexts } from "../sentence.js";
 import { PHONE } from "../style.js";
 import { shortText } from "../text.js";
+import { textRows } from "../text_rows.js";
 import { CORNER, CellView, widest } from "./record_view.js";
 
 /** The height of the name of the keys above their tokens. */
@@ -24,6 +27,12 @@ function paperCell(table) {
   return Math.max(13, Math.min(clamp(SMALL_MAP / longest, least, PAPER_CELL), LARGEST_MAP / longest));
 }
 
+/** What bars need at the right of a map, and the room above a comparison, and between it and the bars. */
+const [SPARE_ROOM, ABOVE_ASIDE, ASIDE_GAP] = [BARS_ROOM.width + BARS_ROOM.gap + 20, 8, 28];
+
+/** How wide a comparison and bars are below a map. */
+const widthBelow = (app, right) => (app.paper ? clamp(right, 520, 612) : Math.min(app.area.width - 32, 720));
+
 /** A rectangular map with tokens on both sides. */
 export class PatternView extends CellView {
   name = "pattern";
@@ -34,28 +43,43 @@ export class PatternView extends CellView {
 
   help = say("patternHelp");
 
+  barsHeight = BARS_ROOM.height;
+
+  /** What is compared in a width: of several texts, the rows that the sentence speaks of. {height, draw(pen, item, x, y), hit(item, atX, atY, x, y)}, or null. */
+  comparison(app, width, item = featured(app)) {
+    const rows = item && rowsOfTexts(app, app.table(), item.row, item.column);
+    return /** @type {any} */ (rows && textRows(app, rows, width));
+  }
+
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
     const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
     const room = Math.max(40, width - rowWidth - (width < PHONE ? 16 : 6));
-    const across = room / Math.max(1, table.columns);
     const label = Math.min(widest(table, "column"), 130);
-    const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
-    const fit = app.paper ? paperCell(table) : Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), LARGEST_CELL));
-    const cell = fit * app.state.zoom;
+    const paper = app.paper ? paperCell(table) : 0;
+    const wideBelow = widthBelow(app, rowWidth + 10 + table.columns * paper);
+    const under = this.comparison(app, wideBelow)?.height ?? 0;
+    // A comparison stands at the right of the map or below it, where the cells are larger.
+    const [beside, below] = [[under ? SPARE_ROOM : 0, 0], [0, width < PHONE ? 0 : under + ASIDE_GAP]].map(([wide, high]) => {
+      const [across, down] = [(room - wide) / Math.max(1, table.columns), (height - high - label - AXIS - 18) / Math.max(1, table.rows)];
+      return { fit: Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), LARGEST_CELL)), whole: Math.min(across, down, LARGEST_CELL) };
+    });
+    const { fit, whole } = width < PHONE || below.fit > beside.fit ? below : beside;
+    const cell = (paper || fit) * app.state.zoom;
     const flat = label + 8 <= cell;
     // The map begins at the edge of the page, and the bars take the rest of it.
     const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
-    const bars = app.paper ? table.columns * cell <= BESIDE : spare >= BARS_ROOM.width + BARS_ROOM.gap + 10 && height >= BARS_ROOM.height;
+    const most = !paper ? spare + BARS_ROOM.width - SPARE_ROOM : table.columns * cell <= BESIDE && !under ? BARS_ROOM.width : 0;
+    const bars = most >= BARS_ROOM.width && (paper || height >= this.barsHeight) ? Math.min(most, under ? 640 : BARS_ROOM.most) : 0;
     return { table, left: rowWidth + Math.min(10, Math.floor(spare)), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
-      whole: Math.min(across, down, LARGEST_CELL), bars: !bars ? 0 : app.paper ? BARS_ROOM.width : Math.min(spare - BARS_ROOM.gap - 10, BARS_ROOM.most) };
+      whole, bars, wide: bars || wideBelow, compared: under && bars ? this.comparison(app, bars)?.height : paper || fit === below.fit ? under : 0 };
   }
 
   size(app) {
-    const { table, left, top, width, height, bars } = this.geometry(app);
-    const high = table.rows * height;
-    return { width: left + table.columns * width + (bars && app.paper ? bars + BARS_ROOM.gap : 0) + 6, height: top + (bars ? Math.max(high, BARS_ROOM.height) : high + this.below(app)) + 4 };
+    const { table, left, top, width, height, bars, compared } = this.geometry(app);
+    const high = top + table.rows * height;
+    return { width: left + table.columns * width + (bars && app.paper ? bars + BARS_ROOM.gap : 0) + 6, height: (bars ? Math.max(high, (compared ? ABOVE_ASIDE + compared + ASIDE_GAP : top) + this.barsHeight) : high + this.below(app)) + 4 };
   }
 
   sumText(app) {
@@ -63,7 +87,20 @@ export class PatternView extends CellView {
   }
 
   below(app) {
-    return app.area.width < PHONE || (app.paper && !this.geometry(app).bars) ? BARS_ROOM.height + 12 : 0;
+    const { bars, compared } = this.geometry(app);
+    return bars ? 0 : (compared && compared + ASIDE_GAP) + (app.area.width < PHONE || app.paper ? this.barsHeight + 16 : 0);
+  }
+
+  /** The comparison and the bars of a row at the right of the map, or below it: [one of them, where it is]. */
+  asides(app, { table, left, top, width, height, bars, wide, compared }, win, item) {
+    const comparison = bars || compared ? this.comparison(app, wide, item) : null;
+    const high = comparison ? comparison.height + ASIDE_GAP : 0;
+    // What is higher than the window moves with the map.
+    const start = !bars ? top + table.rows * height + 16 : ABOVE_ASIDE + (ABOVE_ASIDE + high + this.barsHeight > win.height ? 0 : win.y);
+    const x = bars ? left + table.columns * width + BARS_ROOM.gap : win.x + (app.paper ? 0 : 16);
+    const row = top + ((item?.row ?? 0) + 0.5) * height;
+    const y = Math.max(start + high + (bars ? 0 : 12), bars ? barsTop(row, start + top, start + win.height - ABOVE_ASIDE, this.barsHeight) : 0);
+    return { comparison, x, y: start, bars: item && (bars || app.paper || app.area.width < PHONE) ? { x, y, width: wide, names: app.paper && !bars ? left : 0 } : null };
   }
 
   draw(app, pen, win) {
@@ -80,21 +117,17 @@ export class PatternView extends CellView {
     });
     this.drawRowLabels(app, pen, place, win);
     this.drawColumnLabels(app, pen, place, win);
-    const row = (app.active() ?? app.featured())?.row;
-    if (place.bars && row !== undefined) {
-      const right = place.left + table.columns * place.width;
-      const y = barsTop(place.top + (row + 0.5) * place.height, win.y + place.top, win.y + win.height);
-      this.drawBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y, width: place.bars });
-    } else if (row !== undefined && this.below(app)) {
-      const wide = app.paper ? Math.max(520, Math.min(612, place.left + table.columns * place.width)) : win.width - 32;
-      const bars = { x: win.x + (app.paper ? 0 : 16), y: place.top + table.rows * place.height + 28, width: wide, names: app.paper ? place.left : 0 };
-      pen.clip(win.x, area.y, win.width, area.height, () => this.drawBars(app, pen, table, row, bars));
-    }
+    const item = app.active() ?? app.featured();
+    const { comparison, x, y, bars } = this.asides(app, place, win, item);
+    pen.clip(win.x, place.bars ? win.y : area.y, win.width, win.height, () => {
+      comparison?.draw(pen, item, x, y);
+      if (bars) this.drawBars(app, pen, table, item, bars);
+    });
   }
 
   /** Whom a query looks at, beside the map or below it. */
-  drawBars(app, pen, table, row, place) {
-    drawRowBars(app, pen, table, row, place);
+  drawBars(app, pen, table, { row }, room) {
+    drawRowBars(app, pen, table, row, room);
   }
 
   drawSelection(app, pen, place) {
@@ -104,11 +137,7 @@ export class PatternView extends CellView {
     for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
     const spoken = app.featured();
     const item = app.active() ?? spoken;
-    if (item) {
-      pen.rect(place.left, place.top + item.row * place.height, table.columns * place.width, place.height, { stroke: app.theme.accent });
-      ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
-        item === spoken ? app.theme.accent : app.theme.focus, app.theme);
-    }
+    if (item) drawCursor(pen, table, place, item, item === spoken ? app.theme.accent : app.theme.focus, app.theme);
   }
 
   drawRowLabels(app, pen, place, win) {
@@ -172,12 +201,25 @@ export class PatternView extends CellView {
 
   hit(app, x, y, win) {
     const place = this.geometry(app);
+    const item = app.active() ?? app.featured();
+    const aside = this.asides(app, place, win, item);
+    const compared = aside.comparison?.hit(item, x, y, aside.x, aside.y);
+    if (compared) return compared;
     if (x < win.x + place.left || y < win.y + place.top) return null;
     const [row, column] = cellAt(x, y, place);
     return row < place.table.rows && column < place.table.columns ? { row, column } : null;
   }
 
   place(app, item) {
-    return placeOfCell(item, this.geometry(app));
+    return item.box ?? placeOfCell(item, this.geometry(app));
+  }
+
+  describe(app, item) {
+    return item.box ? say("showsText", { number: item.text + 1 }) : super.describe(app, item);
+  }
+
+  activate(app, item) {
+    if (item.box) app.selection.toText(item.text);
+    else super.activate(app, item);
   }
 }

@@ -14,8 +14,6 @@ import { CORNER, CellView, widest } from "./record_view.js";
 export class SoundView extends CellView {
   name = "sound";
 
-  title = say("sound");
-
   controls = ["play", "record", "head", "measure", "scale", "words", "special"];
 
   help = say("soundHelp");

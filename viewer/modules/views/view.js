@@ -9,8 +9,6 @@
 export class View {
   name = "";
 
-  title = "";
-
   /** The controls that it needs, by their names in `Controls`. */
   controls = [];
 
@@ -25,9 +23,6 @@ export class View {
 
   /** What a tap does, below the view on touch screens, where a first one points and a second one acts; "": a tap acts at once. */
   tapHelp = "";
-
-  /** Whether the view itself says what is pointed at, so that no tooltip is needed. */
-  quiet = false;
 
   /** Whether it shows the table of one head, of which the sentence below speaks. */
   ofTables = false;

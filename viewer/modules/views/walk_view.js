@@ -39,8 +39,6 @@ function labelWidths(entry) {
 export class WalkView extends View {
   name = "walk";
 
-  title = say("walk");
-
   controls = ["record", "stepsHead", "steps"];
 
   help = say("walk_help");

@@ -3,10 +3,10 @@
 import { drawKind, inside, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { clamp, percent, shortWeight } from "../numbers.js";
+import { clamp } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
 import { scaleText, withoutRows } from "../scales.js";
-import { byWeight, evenMark, evenShare, evenShareOf, evenShareOfSums, headsOf, isWhole } from "../sentence.js";
+import { evenMark, evenShare, evenShareOf, evenShareOfSums, headsOf, markedKeys } from "../sentence.js";
 import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
 import { flowText, flowTexts, sizeOfToken, wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf, specialText } from "./record_view.js";
@@ -29,14 +29,9 @@ const [LONGEST_LINE, LEAST_LINE, LEAST_ROOM] = [30, 960, 640];
 /** The room at the upper and lower edge. */
 const EDGE = 12;
 
-/** How many keys have their weights below them. */
-const MARKED = 3;
-
 /** The words of a text, shaded by their weight. */
 export class WordsView extends RecordView {
   name = "words";
-
-  title = say("words");
 
   controls = ["record", "head", "measure", "scale", "words", "special"];
 
@@ -122,16 +117,16 @@ export class WordsView extends RecordView {
     const what = rows.length === 1 ? place.table.record.say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
       : say(rows.length ? "whatSeveral" : "whatAll");
     if (!app.paper || !this.single(app) || rows.length !== 1) this.drawHeading(app, pen, place, what, headsOf(place.table) > 1 ? app.headText() : "", place.top - 34, place.rtl.keys);
-    const strongest = this.strongest(place, rows);
+    const strongest = rows.length === 1 ? [...markedKeys(place.table, rows[0])] : [];
     const even = rows.length === 1 && evenShare(place.table, rows) !== null; // only what is looked at is coloured
-    if (rows.length === 1 && strongest.length && this.single(app) && strongest[0].column !== rows[0]) this.drawCurve(app, pen, place.keys[rows[0]], place.keys[strongest[0].column], place.small);
+    if (rows.length === 1 && strongest.length && this.single(app) && strongest[0][0] !== rows[0]) this.drawCurve(app, pen, place.keys[rows[0]], place.keys[strongest[0][0]], place.small);
     place.keys.forEach((box, column) => {
       if (box.y > win.y + win.height || box.y + box.height < win.y) return;
       const shade = signedShade(sums.values[column], sums.end, withoutRows(app.state.scale));
       const quiet = even && sums.kinds[column] === WEIGHT && sums.values[column] <= evenShareOf(place.table, rows[0], column);
       this.drawWord(app, pen, box, place.texts.keys[column], quiet ? null : { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
     });
-    for (const { column, text } of strongest) {
+    for (const [column, text] of strongest) {
       const box = place.keys[column];
       const style = { size: place.small, bold: true };
       pen.text(text, clamp(box.x + box.width / 2, place.left + textWidth(text, style) / 2, place.left + place.wide - textWidth(text, style) / 2), box.y + box.height + place.small * 0.7 + 1,
@@ -143,14 +138,6 @@ export class WordsView extends RecordView {
       const box = (item.side === "key" ? place.keys[item.column] : place.queries[item.row]);
       if (box) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
     }
-  }
-
-  /** The keys that a query gives most, and how much; none where its weights have no order. */
-  strongest({ table }, rows) {
-    if (rows.length !== 1) return [];
-    const size = (column) => Math.abs(table.value(rows[0], column));
-    const order = byWeight(table, rows[0]).slice(0, MARKED).filter((column, place) => size(column) > (place ? 2 * evenShareOf(table, rows[0], column) : 0));
-    return order.map((column) => ({ column, text: isWhole(table, rows[0]) ? percent(table.value(rows[0], column)) : shortWeight(table.value(rows[0], column)) }));
   }
 
   /** A thin curve from the word that asks to the one that it looks at most. */
