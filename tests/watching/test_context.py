@@ -1,9 +1,13 @@
 """The context: what it refuses, what it says, and that everything is as it was after it."""
 
 import gc
+import os
 import re
+import subprocess
+import sys
 import threading
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -203,6 +207,74 @@ def test_a_part_that_is_compiled_as_a_function_is_told():
     with pytest.raises(UnseenError, match="Attention"), regard.watch(model):
         assert torch.equal(model(x), expected)
     assert torch.equal(model(x), expected)
+
+
+COMPILED_FIRST = """
+import regard, sys, torch
+from torch import nn
+from torch.nn import functional as F
+
+class Attention(nn.Module):
+    def forward(self, x):
+        return F.scaled_dot_product_attention(x, x, x)
+
+def compiled(function):
+    return torch.compile(function, backend=backend, fullgraph=True)
+
+def backend(graph, inputs):
+    graphs.append(graph)
+    return graph.forward
+
+graphs, model, x = [], Attention(), torch.randn(1, 2, 5, 6)
+encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(6, 2, 8, batch_first=True), 1).eval()
+context = regard.watch(model) if sys.argv[1] == "watch" else regard.intervene(model, regard.Change("output", 0.0))
+with context:
+    model(x)
+    torch.compile(lambda x: model(x), backend=backend)(x)
+    if sys.argv[1] == "watch":
+        torch.testing.assert_close(compiled(lambda x: encoder(x))(x[0]), encoder(x[0]))
+graphs.clear()
+for function, inputs in ((encoder, x[0]), (model, x)):
+    torch.testing.assert_close(compiled(lambda x: function(x))(inputs), function(inputs))
+assert len(graphs) == 2
+"""
+
+
+@pytest.mark.parametrize("context", ["watch", "intervene"])
+def test_compilers_keep_nothing_of_a_context_they_first_ran_in(context):
+    """A compiler fills its tables of functions once in a process, and leaves code uncompiled that it refused."""
+    environment = os.environ | {"PYTHONPATH": str(Path(regard.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", COMPILED_FIRST, context], env=environment, check=True)
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "ended"])
+def test_a_context_is_left_in_the_thread_that_opened_it(is_running):
+    model, x, opened, left = Heads(HAND_WRITTEN["sdpa"][0]), torch.randn(1, 3, 10), threading.Event(), threading.Event()
+    context = regard.watch(model)
+
+    def open_context():
+        context.__enter__()
+        model(x)
+        opened.set()
+        if is_running:
+            left.wait()
+            model(x)
+            context.__exit__(None, None, None)
+
+    thread = threading.Thread(target=open_context, name="first")
+    thread.start()
+    opened.wait()
+    if is_running:
+        with pytest.raises(ArgumentError, match="thread 'first' opened this context"):
+            context.__exit__(None, None, None)
+        left.set()
+        thread.join()
+    else:
+        thread.join()
+        context.__exit__(None, None, None)
+    assert len(context.calls) == 1 + is_running
+    assert torch.overrides.has_torch_function is HAS
+    assert not LISTENERS
 
 
 def test_nothing_is_kept_that_was_not_asked_for():

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, wraps
+from threading import current_thread
 from types import FunctionType
 from typing import Any, Self
 
@@ -36,7 +37,7 @@ from regard.tracing.module_calls import OWN_HOOKS
 from regard.watching.families import RECURRENCES
 from regard.watching.handlers import COMPILED_FLEX_NAME, HANDLERS, listen, watched_flex, watched_sdpa
 from regard.watching.hugging_face import ImplementationChoice
-from regard.watching.owners import ModuleNames, refuse_compiled
+from regard.watching.owners import refuse_compiled
 from regard.watching.recurrences import recurrent_names, watched_recurrence
 from regard.watching.softmax_tracking import track
 from regard.watching.thread_state import (
@@ -59,7 +60,9 @@ class _Mode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, handler, state = kwargs or {}, HANDLERS.get(func), STATE
-        if handler is None and type(func) is FunctionType and not func.__module__.startswith("torch."):
+        if torch.compiler.is_compiling():
+            is_idle()  # raises where attention is changed
+        elif handler is None and type(func) is FunctionType and not func.__module__.startswith("torch."):
             # A function of Python runs with the mode off: its calls are seen only by replaced names.
             _INSTALLATION.search(func.__globals__)
         elif handler is None and state.tracked.known:
@@ -76,7 +79,7 @@ _MODE = _Mode()
 
 def begin(observer: Observer) -> None:
     """Reports all attention calls that this thread makes to an observer, until `end`."""
-    _INSTALLATION.enter(observer.names, observer.follows_ends)
+    _INSTALLATION.enter(observer)
     STATE.observers.append(observer)
     if observer.follower is not None:
         STATE.followers.append(observer.follower)
@@ -86,10 +89,11 @@ def begin(observer: Observer) -> None:
 
 
 def end(observer: Observer) -> None:
-    """Stops reporting calls to an observer."""
-    STATE.observers.remove(observer)
-    if observer.follower is not None:
-        STATE.followers.remove(observer.follower)
+    """Stops reporting calls to an observer, of this thread or of one that ended."""
+    if observer in STATE.observers:
+        STATE.observers.remove(observer)
+        if observer.follower is not None:
+            STATE.followers.remove(observer.follower)
     if not STATE.observers:
         leave_mode()
         STATE.mode = None
@@ -99,7 +103,7 @@ def end(observer: Observer) -> None:
         STATE.last_change = None
         STATE.returned.clear()
         STATE.padding.clear()
-    _INSTALLATION.leave(observer.follows_ends)
+    _INSTALLATION.leave(observer)
 
 
 class ObservingContext(Observer):
@@ -114,35 +118,62 @@ class ObservingContext(Observer):
     def __init__(self, model: nn.Module):
         super().__init__(model)
         self._is_open = False
+        self._thread = current_thread()
 
     def __enter__(self) -> Self:
         if self._is_open:
             raise ArgumentError(f"this context is open already; call regard.{self.function} again for another one")
         refuse_compiled(self.names.modules)
         begin(self)
-        self._is_open = True
+        self._is_open, self._thread = True, current_thread()
         return self
 
     def _close(self) -> None:
-        """Stops observing, if the context is open."""
-        if self._is_open:
-            self._is_open = False
-            end(self)
+        """Stops observing, if the context is open.
+
+        Raises:
+            ArgumentError: another thread, which still runs, opened it.
+        """
+        if not self._is_open:
+            return
+        if self._thread is not current_thread() and self._thread.is_alive():
+            name = self._thread.name
+            raise ArgumentError(f"regard.{self.function}: thread {name!r} opened this context; leave it in that thread")
+        self._is_open = False
+        end(self)
 
 
-@wraps(HAS_TORCH_FUNCTION)
-def _has_torch_function(relevant_args: Any) -> bool:
-    if torch.compiler.is_compiling() or STATE.mode is None:
-        return HAS_TORCH_FUNCTION(relevant_args)
-    if any(observer.is_changing for observer in STATE.observers):
-        # A module of PyTorch asks this before it runs a kernel for the whole layer.
-        names = sys._getframe(1).f_locals
-        module = names.get("self")
-        if any(observer.leaves_fast_path(module) for observer in STATE.observers):
-            if isinstance(module, nn.TransformerEncoder):
-                _note_padding(module, names.get("src_key_padding_mask"), relevant_args)
-            return True
-    return without_mode(lambda: HAS_TORCH_FUNCTION(relevant_args))
+class _HasTorchFunction:
+    """``has_torch_function`` that ignores this mode, as modules of PyTorch ask it.
+
+    It equals PyTorch's function: compilers look functions up in tables, which may be filled while a model is watched.
+    """
+
+    def __call__(self, relevant_args: Any) -> bool:
+        if torch.compiler.is_compiling() or STATE.mode is None:
+            return HAS_TORCH_FUNCTION(relevant_args)
+        if any(observer.is_changing for observer in STATE.observers):
+            # A module of PyTorch asks this before it runs a kernel for the whole layer.
+            names = sys._getframe(1).f_locals
+            module = names.get("self")
+            if any(observer.leaves_fast_path(module) for observer in STATE.observers):
+                if isinstance(module, nn.TransformerEncoder):
+                    _note_padding(module, names.get("src_key_padding_mask"), relevant_args)
+                return True
+        return without_mode(lambda: HAS_TORCH_FUNCTION(relevant_args))
+
+    def __eq__(self, other: object) -> bool:
+        return other is HAS_TORCH_FUNCTION or type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(HAS_TORCH_FUNCTION)
+
+
+class _HasOtherOverrides(_HasTorchFunction):
+    """Replaces ``has_torch_function`` of `torch.nn.functional`, which `multi_head_attention_forward` alone calls."""
+
+    def __call__(self, relevant_args: Any) -> bool:
+        return super().__call__(relevant_args) if STATE.is_opened else HAS_TORCH_FUNCTION(relevant_args)
 
 
 def _note_padding(encoder: nn.TransformerEncoder, mask: Tensor | None, tensors: Any) -> None:
@@ -150,12 +181,6 @@ def _note_padding(encoder: nn.TransformerEncoder, mask: Tensor | None, tensors: 
     is_trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     if mask is not None and not is_trained:
         STATE.padding[encoder.layers[-1]] = mask.bool()
-
-
-@wraps(HAS_TORCH_FUNCTION)
-def _has_other_overrides(relevant_args: Any) -> bool:
-    """Replaces ``has_torch_function`` of `torch.nn.functional`, which `multi_head_attention_forward` alone calls."""
-    return _has_torch_function(relevant_args) if STATE.is_opened else HAS_TORCH_FUNCTION(relevant_args)
 
 
 @contextmanager
@@ -238,7 +263,8 @@ class _Installation:
 
     def __init__(self) -> None:
         self._lock = ForkLock()
-        self._contexts, self._followers = 0, 0
+        self._contexts, self._followers, self._changing = 0, 0, 0
+        self._stance: Any = None
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._hook: Any = None
         self._end_hook: Any = None
@@ -249,14 +275,18 @@ class _Installation:
         self._flex_function: Function | None = None
         self._wrapped: list[tuple[dict[str, Any] | type, str, Callable[[Any], Any]]] = []
 
-    def enter(self, model: ModuleNames, follows: bool) -> None:
+    def enter(self, observer: Observer) -> None:
         """Replaces the names; those in the modules of Python that a model uses may have changed since the last time."""
+        model, follows = observer.names, observer.follows_ends
         with self._lock:
+            if observer.is_changing and self._changing == 0:
+                self._stance = _uncompiled()
+            self._changing += observer.is_changing
             self._contexts += 1
             if self._contexts == 1:
                 LISTENERS.append(listen)
-                self._replace(torch.overrides.__dict__, "has_torch_function", _has_torch_function)
-                self._replace(F.__dict__, "has_torch_function", _has_other_overrides)
+                self._replace(torch.overrides.__dict__, "has_torch_function", _HasTorchFunction())
+                self._replace(F.__dict__, "has_torch_function", _HasOtherOverrides())
                 self._replace(SequenceCache, "select", _reported(SequenceCache.select))
                 self._hook = nn.modules.module.register_module_forward_pre_hook(_report_module)
             self._followers += follows
@@ -266,10 +296,12 @@ class _Installation:
             self._replace_names(used)
             self._replace_recurrences(used, list(model.modules.values()))
 
-    def leave(self, follows: bool) -> None:
+    def leave(self, observer: Observer) -> None:
+        follows = observer.follows_ends
         with self._lock:
             self._contexts -= 1
             self._followers -= follows
+            self._changing -= observer.is_changing
             if follows and self._followers == 0:
                 self._end_hook.remove()
             if self._contexts == 0:
@@ -280,6 +312,12 @@ class _Installation:
                         _put(holder, name, original)
                 self._replaced = []
                 LISTENERS.remove(listen)
+            if observer.is_changing and self._changing == 0:
+                if self._stance is not None:
+                    self._stance.__exit__(None, None, None)
+                elif compiler := sys.modules.get("torch._dynamo"):
+                    # What was compiled since was refused, and would stay uncompiled.
+                    compiler.reset()
 
     def _replace(self, holder: dict[str, Any] | type, name: str, replacement: Any) -> None:
         self._replaced.append((holder, name, _names_of(holder)[name], replacement))
@@ -346,6 +384,22 @@ class _Installation:
             self._wrapped += wrapped
             if not wrapped and type(names.get(_FLEX_NAME)) is FunctionType:
                 self._flex.append(names)
+
+
+def _uncompiled() -> Any:
+    """Makes compiled functions run uncompiled, since their code lacks the change; None: nothing is compiled yet.
+
+    Raises:
+        ArgumentError: compiled code runs.
+    """
+    if "torch._dynamo" not in sys.modules:
+        return None  # its import takes seconds
+    try:
+        return torch.compiler.set_stance("force_eager")
+    except RuntimeError:
+        raise ArgumentError(
+            "regard.intervene cannot be opened in a function that torch.compile compiles; open it around the function"
+        ) from None
 
 
 @cache

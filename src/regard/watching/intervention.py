@@ -240,7 +240,8 @@ def intervene(model: nn.Module, *changes: Change) -> Intervention:
     random numbers than without the change; activation checkpointing is refused, since its backward pass would not know
     of the change. `regard.watch` within or around the context records the changed calls. Weights that a model returns
     are the changed ones, if the module of the call returns the tensor that weighs its values. Only the thread that
-    opened the context counts. What ``torch.compile`` traces is run without it, or raises where it may not be.
+    opened the context counts, and leaves it. Meanwhile functions of ``torch.compile`` run uncompiled, in all threads,
+    and ``torch.export`` raises.
 
     Args:
         model: any `torch.nn.Module` that `regard.watch` sees; not a compiled one.
