@@ -207,6 +207,11 @@ def test_tables_come_out_with_their_printed_digits_and_say_what_they_leave_out(s
                 cells.first.click()
                 shown.settle()
             folded = tables(shown, id)
+            exported = shown.words
+            sums = [
+                text for table in folded for line in table["foot"] for text in line if id not in ("vectors", "output")
+            ]
+            assert not [text for text in sums if text not in exported], id
             for table in folded:
                 values = [[number(text) for text in line[1:]] for line in table["rows"]]
                 foot = [number(text.replace("≈\u2009", "")) for line in table["foot"] for text in line[1:]]

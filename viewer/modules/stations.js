@@ -319,7 +319,7 @@ export class Stations {
 
   /** The terms of one number of the output. */
   outputSum(dimension, output) {
-    const { row, column } = this.pair;
+    const { row } = this.pair;
     const { weights } = this.row;
     const product = (key) => this.calculation.product(row, key, dimension);
     const rows = this.keyRows((key) => [weights[key], this.steps.at("value", key, dimension), product(key)], (key) => weights[key] === 0);

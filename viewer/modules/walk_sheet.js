@@ -9,6 +9,9 @@ const COLUMN = 330;
 
 const SHEET_GAP = 24;
 
+/** Numbers as they are printed; "" for none. */
+const printedTexts = (numbers) => numbers.map((value) => (value === null || value === undefined ? "" : printed(value)));
+
 /** A column of texts and tables with a pen; without one it only measures. */
 class Column {
   constructor(pen, theme, x, y, width) {
@@ -52,10 +55,9 @@ class Column {
       texts.forEach((text, column) => this.pen?.text(text, this.x + first + (column + 1) * step, this.y + 7, { size: 11, align: "end", ...style }));
       this.y += 15;
     };
-    const texts = (numbers) => numbers.map((value) => (value === null || value === undefined ? "" : printed(value)));
     line(head[0], head.slice(1), { color: this.theme.muted });
-    for (const row of rows) line(row.label, texts(row.numbers), { color: row.muted ? this.theme.muted : this.theme.text, bold: row.chosen });
-    if (rest) line(rest.label, texts(rest.numbers), { color: this.theme.muted });
+    for (const row of rows) line(row.label, printedTexts(row.numbers), { color: row.muted ? this.theme.muted : this.theme.text, bold: row.chosen });
+    if (rest) line(rest.label, printedTexts(rest.numbers), { color: this.theme.muted });
     if (foot) this.foot(foot, line);
     if (sum.why) this.text(sum.why, { size: 11, color: this.theme.muted });
   }
@@ -63,7 +65,7 @@ class Column {
   foot(foot, line) {
     this.pen?.path([[this.x, this.y], [this.x + this.width, this.y]], { color: this.theme.border });
     this.y += 2;
-    line(foot.label, texts(foot.numbers).map((text, column) => `${foot.signs[column]}${text}`), { color: this.theme.text, bold: true });
+    line(foot.label, printedTexts(foot.numbers).map((text, column) => `${foot.signs[column]}${text}`), { color: this.theme.text, bold: true });
   }
 }
 
