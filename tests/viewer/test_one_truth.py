@@ -13,7 +13,8 @@ import regard
 from regard.pictures.numbers import cell_number, percent, short_weight
 from regard.records import AttentionRecord, Document, GridAxis, TokenAxis
 from regard.viewer import View
-from regard.viewer.opening import opening, sentence
+from regard.viewer.opening import Opening, opening, sentence
+from regard.viewer.words import say
 
 TOKENS = ("The", "cat", "saw", "a", "bird", "cat")
 RNG = np.random.default_rng(8)
@@ -136,3 +137,47 @@ def test_a_view_opens_on_a_query_that_has_a_choice():
     axis = TokenAxis(tuple("abcdef"))
     first = opening(Document("m", (AttentionRecord("x", 0, "self", axis, axis, weights[None], BAND),)))
     assert first.row > 0
+
+
+@pytest.mark.parametrize(
+    ("language", "names"), [("en", ("The 2nd “a”", "the 1st “a”")), ("zh", ("第 2 个“a”", "第 1 个“a”"))]
+)
+def test_a_word_that_occurs_more_than_once_says_which_one(language, names, show):
+    weights = np.full((1, 5, 5), 0.05)
+    weights[0, range(5), [1, 0, 0, 1, 2]] = 0.8
+    view = View(weights, ["a", "b", "a", "c", "a"], language=language, view="pattern")
+    first = Opening(0, 0, 2, 0)
+    text, shares = (plain(one) for one in sentence(view.document, first, language, "words"))
+    assert text.startswith(names[0])
+    assert names[1] in text
+    second = names[0].replace("The", "the")
+    assert shares.startswith(f"{second} → {names[1]} 0.80 · b 0.05 · {second} 0.05 · c 0.05 · ")
+    shown = show(view, size=(1440, 900))
+    for view_name, item in (("pattern", {"row": 2, "column": 0}), ("words", {"side": "query", "row": 2})):
+        shown.show(view_name)
+        shown.hover(**item)
+        assert plain(shown.page.locator(".told").text_content()).startswith(text)
+
+
+def test_later_keys_of_a_causal_record_are_masked_and_count_for_no_share(show):
+    axis = TokenAxis(tuple("abc"))
+    weights = np.array([[[1.0, 0, 0], [0.5, 0.5, 0], [0.2, 0.3, 0.5]]])
+    record = AttentionRecord("x", 0, "causal", axis, axis, weights)
+    assert record.visible.tolist() == np.tri(3, dtype=bool).tolist()
+    shown = show(View(record, view="pattern"), size=(1440, 900))
+    assert "masked" in shown.call("svg")
+    weights[0, 0] = [0.9, 0, 0.1]  # a later key that has weight is seen
+    assert AttentionRecord("x", 0, "causal", axis, axis, weights).visible is None
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("is_masked", [True, False])
+def test_padding_that_is_masked_is_not_said_to_be_looked_at(is_masked, language, show):
+    queries, keys = TokenAxis(("[CLS]", "a", "b")), TokenAxis(("[CLS]", "a", "[PAD]", "b"))
+    weights = np.array([[[0.7, 0.2, 0, 0.1]] * 3])
+    visible = np.broadcast_to(~np.array([False, False, is_masked, False]), (3, 4))
+    view = View(AttentionRecord("x", 0, "cross", queries, keys, weights, visible), language=language, view="pattern")
+    note = say("specialNote", language, tokens="[CLS]" if is_masked else "[CLS], [PAD]")
+    if language == "en":
+        assert note in " ".join(text.get_text().replace("\n", " ") for text in view.figure().findobj(Text))
+    assert note in plain(show(view, size=(1440, 900)).words)

@@ -41,6 +41,7 @@ export const language = () => LANGUAGES[column];
  * @param {Record<string, string|number>} [values] what stands for `{name}`; in `{name:line|lines}` a number chooses the word
  */
 export function say(key, values = {}) {
-  return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
+  const text = WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
     (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
+  return WORDS[key][column].startsWith("{") ? text.replace(/^the (?=\d)/, "The ") : text;
 }

@@ -21,6 +21,13 @@ function namedOn(axis, group, text, most) {
 export const queryOf = (table, row, most) => namedOn(table.record.queries, table.rowGroups[row], table.rowText(row), most);
 export const keyOf = (table, column, most) => namedOn(table.record.keys, table.columnGroups[column], table.columnText(column), most);
 
+/** A query and a key in quotes, and which one it is of several words that are alike. */
+const queryName = (table, row) => table.whichOne("queries", row, `\u201c${queryOf(table, row)}\u201d`);
+const keyName = (table, column) => table.whichOne("keys", column, `\u201c${keyOf(table, column)}\u201d`);
+
+/** The same in a list, where only the latter have quotes. */
+const inList = (name) => name.replace(/^\u201c(.*)\u201d$/u, "$1");
+
 /** Keys of a row whose weights are named one by one. */
 export const NAMED = 4;
 
@@ -182,7 +189,7 @@ function sayWhereRest(table) {
     if (best !== undefined && keys.isSpecial(table.columnGroups[best])) counts.set(best, (counts.get(best) ?? 0) + 1);
   }
   const [column, count] = [...counts].sort((a, b) => b[1] - a[1] || a[0] - b[0])[0] ?? [0, 0];
-  return 2 * count > rows.length ? say("mostRest", { count, all: rows.length, key: keyOf(table, column) }) : "";
+  return 2 * count > rows.length ? say("mostRest", { count, all: rows.length, key: inList(keyName(table, column)) }) : "";
 }
 
 /**
@@ -191,21 +198,21 @@ function sayWhereRest(table) {
  * @returns {{text: string, shares: string, plain?: boolean}} plain: whether `shares` is a sentence
  */
 export function sayOfRow(table, row, column = null) {
-  const query = queryOf(table, row);
+  const query = queryName(table, row);
   const order = byWeight(table, row);
   if (!order.length) return { text: say("seesNothing", { query }), shares: "" };
   const of = column ?? order[0];
-  const key = keyOf(table, of);
+  const key = keyName(table, of);
   const value = table.value(row, of);
   const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
     : table.measure !== "weights" ? say("givesMeasure", { query, key, what: measureText(table), value: formatWeight(value, table.error(row, of)) })
     : Number.isNaN(value) ? say("noNumber", { query, key })
       : isWhole(table, row) ? table.record.say("gives", { query, key, percent: percent(value) }) : table.record.say("givesWeight", { query, key, weight: weightText(table, value) });
   const { weights, others } = strongestOf(table, row, order);
-  const parts = order.slice(0, NAMED).map((one, place) => `${keyOf(table, one)} ${weights[place]}`);
+  const parts = order.slice(0, NAMED).map((one, place) => `${inList(keyName(table, one))} ${weights[place]}`);
   if (others !== null) parts.push(say("moreKeys", { count: order.length - NAMED, weight: weights[NAMED] }));
   const even = evenShare(table, row);
-  return { text, shares: [`${query} \u2192 ${parts.join(" \u00b7 ")}`, even === null ? "" : evenText("evenShare", table, even)].filter(Boolean).join(APART) };
+  return { text, shares: [`${inList(query)} \u2192 ${parts.join(" \u00b7 ")}`, even === null ? "" : evenText("evenShare", table, even)].filter(Boolean).join(APART) };
 }
 
 /** Of how many heads the weights of a table are the mean. */
@@ -224,18 +231,18 @@ function sayOfParts(table, row) {
   const isPart = (column) => table.columnGroups[column][0] >= (table.record.keys.entry.leading ?? 0); // not what stands before the patches
   const parts = byWeight(table, row).filter((column) => isPart(column) && table.value(row, column) > 2 * even);
   const share = parts.reduce((sum, column) => sum + table.value(row, column), 0);
-  return { text: table.record.say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: queryOf(table, row), count: parts.length,
+  return { text: table.record.say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: queryName(table, row), count: parts.length,
     all: table.columnGroups.filter((_, column) => isPart(column)).length, percent: percent(share) }), shares: evenText("partsShown", table, even) };
 }
 
 /** What a table says of a key: who looks at it most. */
 function sayOfColumn(table, column) {
   const seeing = Array.from({ length: table.rows }, (_, row) => row).filter((row) => table.kind(row, column) !== MASKED);
-  const key = keyOf(table, column);
+  const key = keyName(table, column);
   if (!seeing.length) return { text: say("seenByNobody", { key }), shares: "" };
   const best = seeing.reduce((most, row) => (sizeOf(table.value(row, column)) > sizeOf(table.value(most, column)) ? row : most));
   if (!isWhole(table, best)) return { text: sayOfRow(table, best, column).text, shares: "" };
-  return { text: table.record.say("lookedAt", { key, query: queryOf(table, best), percent: percent(table.value(best, column)) }), shares: "" };
+  return { text: table.record.say("lookedAt", { key, query: queryName(table, best), percent: percent(table.value(best, column)) }), shares: "" };
 }
 
 /** What a table says of all its queries together. */
@@ -247,7 +254,7 @@ function sayOfAll(table) {
   const best = columns.reduce((most, column) => (sizeOf(values[column]) > sizeOf(values[most]) ? column : most));
   const weight = values[best] / seeing.length;
   const whole = seeing.every((row) => isWhole(table, row));
-  return { text: say("averageOver", { key: keyOf(table, best), weight: whole ? percent(weight) : weightText(table, weight) }), shares: "" };
+  return { text: say("averageOver", { key: keyName(table, best), weight: whole ? percent(weight) : weightText(table, weight) }), shares: "" };
 }
 
 /** The table that the sentence speaks of: that of the shown heads; null where a view shows none. */
@@ -310,7 +317,7 @@ export function rowsOfTexts(app, table, row, column) {
 function sayOfTexts(app, table, row, column) {
   const parts = rowsOfTexts(app, table, row, column)?.map((one) => say("shareInText", { percent: percent(one.table.value(one.row, one.column)), number: one.text + 1 }));
   if (!parts) return null;
-  return say("givesTexts", { query: queryOf(table, row), key: keyOf(table, column), list: `${parts.slice(0, -1).join(say("listed"))}${say("listedLast")}${parts.at(-1)}` });
+  return say("givesTexts", { query: queryName(table, row), key: keyName(table, column), list: `${parts.slice(0, -1).join(say("listed"))}${say("listedLast")}${parts.at(-1)}` });
 }
 
 /** What is said of a query in a view: of several texts a comparison, and where its weights stand beside, what is true of all rows in place of them. */

@@ -7,7 +7,7 @@ import { asPrinted, equalSign, percent, printed, shortWeight, strongest, sumOf }
 import { scoreSources } from "./score_sources.js";
 import { fewLargest, firstOf, formOf, productsOf, projects, scoreStation } from "./score_station.js";
 import { PAIR_STEPS } from "./steps_data.js";
-import { tokenName } from "./table.js";
+import { tokenName, whichOne } from "./table.js";
 import { shortText } from "./text.js";
 
 /** How many keys of a row are shown before the others are asked for. */
@@ -76,7 +76,7 @@ export class Stations {
 
   /** A token of the calculation in a sentence, with the word of which it is a piece. */
   nameOf(side, position) {
-    return tokenName(this.entry[side][position], this.around.record?.[side], [position, position + 1]);
+    return whichOne(this.entry[side], position, tokenName(this.entry[side][position], this.around.record?.[side], [position, position + 1]));
   }
 
   /** @returns {Station[]} */

@@ -1,7 +1,7 @@
 // @ts-check
 
 import { Cells } from "./cells.js";
-import { say } from "./language.js";
+import { language, say } from "./language.js";
 import { CELL_KINDS } from "./map_canvas.js";
 import { counted, formatWeight, percent } from "./numbers.js";
 import { SCALES, scaleEnd } from "./scales.js";
@@ -151,14 +151,20 @@ export class Table extends Cells {
     return this.record.keys.groupText(this.columnGroups[column], this.words);
   }
 
+  /** A name of a row or of a column in a sentence: where its word occurs more than once, with which of them it is. */
+  whichOne(axis, number, name) {
+    this.allTexts ??= { queries: this.rowGroups.map((_, row) => this.rowText(row)), keys: this.columnGroups.map((_, column) => this.columnText(column)) };
+    return this.record[axis].kind === "tokens" ? whichOne(this.allTexts[axis], number, name) : name;
+  }
+
   /** A query in a sentence: tokens are quoted, places and times are not. */
   rowName(row) {
-    return nameOn(this.record.queries, this.rowGroups[row], this.rowText(row));
+    return this.whichOne("queries", row, nameOn(this.record.queries, this.rowGroups[row], this.rowText(row)));
   }
 
   /** A key in a sentence. */
   columnName(column) {
-    return nameOn(this.record.keys, this.columnGroups[column], this.columnText(column));
+    return this.whichOne("keys", column, nameOn(this.record.keys, this.columnGroups[column], this.columnText(column)));
   }
 
   error(row, column) {
@@ -214,6 +220,14 @@ export class Table extends Cells {
   shade(row, column, scale) {
     return signedShade(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.end, scale);
   }
+}
+
+/** The name of a word, and which one of several it is; `which_one` of Python has the same. */
+export function whichOne(texts, number, name) {
+  const same = texts.filter((text) => text === texts[number]).length;
+  const count = texts.slice(0, number + 1).filter((text) => text === texts[number]).length;
+  const suffix = (count % 100 >= 11 && count % 100 <= 13 ? "" : ["", "st", "nd", "rd"][count % 10]) || "th";
+  return same > 1 ? say("whichOne", { nth: language() === "zh" ? count : `${count}${suffix}`, word: name }) : name;
 }
 
 /** A token in a sentence, with the word of which it is a piece. */

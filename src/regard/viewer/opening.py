@@ -18,7 +18,7 @@ from regard.viewer.clarity import NOT_FOUND, found_openings, head_openings, lett
 from regard.viewer.long_sentence import long_sentence
 from regard.viewer.overview import carried_whole, record_findings
 from regard.viewer.whole_words import matrix_of, visible_pairs, whole_words, word_at, word_starts
-from regard.viewer.words import say, words
+from regard.viewer.words import say, which_one, words
 
 MOST_NAMED = 4
 """The most keys of a row whose weights are named one by one."""
@@ -196,7 +196,7 @@ class _Row:
         return say(f"{name}Pooled" if pools and f"{name}Pooled" in words() else name, self.language, **values)
 
     def name(self, key: int) -> str:
-        """Returns the name of a key in a sentence."""
+        """Returns the name of a key in a sentence, in quotes."""
         return _named(self.keys, key, self.language)
 
     def _weight(self, value: float) -> str:
@@ -235,11 +235,11 @@ class _Row:
         values = [float(self.weights[key]) for key in self.order]
         named, others = self.order[:MOST_NAMED], len(values) - MOST_NAMED
         *texts, rest = weight_texts(values[:MOST_NAMED], sum(values[MOST_NAMED:]), self._weight)
-        listed = [f"{self.name(key)} {text}" for key, text in zip(named, texts, strict=True)]
+        listed = [f"{_in_list(self.name(key))} {text}" for key, text in zip(named, texts, strict=True)]
         if others > 0:
             listed.append(self._say("moreKeys", count=others, weight=rest))
         even = self._even_text("evenShare")
-        return GAP.join(filter(None, [f"{self.query} → {' · '.join(listed)}", even]))
+        return GAP.join(filter(None, [f"{_in_list(self.query)} → {' · '.join(listed)}", even]))
 
     def _rest(self, joined: AttentionRecord, matrix: NDArray[np.float64], hidden: NDArray[np.bool_]) -> str:
         """Returns how many words look most at a special token, where most do."""
@@ -253,7 +253,7 @@ class _Row:
         counts = np.bincount(best[special[1][best]], minlength=len(keys))
         key, words = int(counts.argmax()), int(asks.sum())
         most = int(counts[key])
-        return self._say("mostRest", count=most, all=words, key=self.name(key)) if 2 * most > words else ""
+        return self._say("mostRest", count=most, all=words, key=_in_list(self.name(key))) if 2 * most > words else ""
 
     def _even_share(self) -> float | None:
         """Returns what each key that the query sees would get if all got the same; None: no one number."""
@@ -267,7 +267,8 @@ class _Row:
 
 
 def _named(axis: Axis, position: int, language: str) -> str:
-    """Returns a position in a sentence, kept from changing the direction of the words around it."""
+    """Returns a position in quotes, kept from changing the direction of the words around it, and which one it is of
+    several words that are alike."""
     text = visible_token(axis.labels[position], 48)
     if isinstance(axis, FrameAxis):
         text = f"{position * axis.seconds:.2f}–{(position + 1) * axis.seconds:.2f} s"
@@ -275,4 +276,10 @@ def _named(axis: Axis, position: int, language: str) -> str:
         cell = position - axis.leading
         parts: dict[str, Any] = {"number": cell, "row": cell // axis.columns, "column": cell % axis.columns}
         text = say("beforePatches", language, position=position) if cell < 0 else say("patch", language, **parts)
-    return f"\u2068{text}\u2069"
+    name = f"“\u2068{text}\u2069”"
+    return which_one(axis.labels, position, name, language) if isinstance(axis, TokenAxis) else name
+
+
+def _in_list(name: str) -> str:
+    """Returns a name without its quotes; one of several words that are alike has them."""
+    return name.strip("“”") if name.startswith("“") else name

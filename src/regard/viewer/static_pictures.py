@@ -18,7 +18,7 @@ from regard.viewer.line_picture import line_picture
 from regard.viewer.map_pictures import grid_picture, long_picture
 from regard.viewer.opening import GAP, opening
 from regard.viewer.shown_head import MOST_TOKENS, Shown, check_length, head_text, shown_head
-from regard.viewer.words import say
+from regard.viewer.words import say, which_one
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,7 +83,11 @@ def _difference(shown: Shown) -> Figure:
     marked = None
     if size[row, column]:
         marked = row, column
-        pair = {"query": f"“{queries[row]}”", "key": f"“{keys[column]}”", "difference": short_weight(size[row, column])}
+        pair = {
+            "query": which_one(queries, row, f"“{queries[row]}”", language),
+            "key": which_one(keys, column, f"“{keys[column]}”", language),
+            "difference": short_weight(size[row, column]),
+        }
         order = ("one", "other") if matrix[row, column] > 0 else ("other", "one")
         said = say("differenceMore", language, **pair, one=names[order[0]], other=names[order[1]])
         weights = sorted((float(_unmasked(one)[row, column]) for one in (mine, theirs)), reverse=True)
@@ -107,7 +111,7 @@ def _compared(shown: Shown, mine: NDArray[np.float64], theirs: NDArray[np.float6
     listed = []
     for own in (sums, -sums):
         keys = [key for key in np.argsort(-own, kind="stable").tolist() if own[key] > max(0.05, own.max() / 2)]
-        texts = dict.fromkeys(f"“{labels[key]}”" for key in keys)
+        texts = dict.fromkeys(which_one(labels, key, f"“{labels[key]}”", language) for key in keys)
         listed.append(say("listedLast", language).join(list(texts)[:2]))
     parts = [say("differenceLook", language, **names, keys=listed[0], otherKeys=listed[1])] if all(listed) else []
     if not shown.record.signed and all(bool(adds_up(one).all()) for one in (mine, theirs)):
