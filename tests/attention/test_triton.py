@@ -54,8 +54,8 @@ ROUNDINGS = {torch.float32: 64, torch.float16: 8, torch.bfloat16: 4}
 """Allowed errors, in roundings of the largest number."""
 
 # Two blocks of every kernel and a remainder, as `regard.kernels.triton.call` has the tiles of each score.
-QUERIES = {"scaled_dot": 67, "additive": 35} if INTERPRETED else dict.fromkeys(("scaled_dot", "additive"), 261)
-KEYS = 71 if INTERPRETED else 389
+QUERIES = {"scaled_dot": 75, "additive": 47} if INTERPRETED else dict.fromkeys(("scaled_dot", "additive"), 261)
+KEYS = 79 if INTERPRETED else 399
 
 SCORED = ("scaled_dot", "cosine", "general_heads", "additive", "additive_heads", "additive_projected", "soft_cap")
 # The interpreter takes seconds for many tiles; a small call meets every normalizer, and heads that share keys.
@@ -122,11 +122,11 @@ TILED_MASKS = {
     "none": lambda: None,
     "causal": lambda: masks.causal(),
     "window": lambda: masks.window(20, 3),
-    "sinks": lambda: masks.window(20, 0) | masks.prefix(3) & masks.causal(),
+    "sinks": lambda: masks.window(20, 0) | masks.prefix(KEYS // 2 - 5) & masks.causal(),
     "where": lambda: masks.where(
-        lambda batch, head, query, key: ((query // 64 + key // 32 + head) % 2 == 0) & ((query < 32) | (key > 40))
+        lambda batch, head, query, key: ((query // 64 + key // 32 + head) % 2 == 0) & ((query < 32) ^ (key > 40))
     ),
-    "lengths": lambda: masks.lengths(torch.tensor([KEYS - 30, 0])),
+    "lengths": lambda: masks.lengths(torch.tensor([KEYS - 16, 0])),  # one key less than a full tile
 }  # fmt: skip
 
 
@@ -222,11 +222,7 @@ def test_each_warp_has_rows_of_its_own(dtype, widths):
 
 
 HIDING = {
-    "causal": (masks.causal, None),
-    "window": (lambda: masks.window(20, 3), None),
-    "sinks": (lambda: masks.window(20, 0) | masks.prefix(3) & masks.causal(), None),
-    "where": (TILED_MASKS["where"], None),
-    "lengths": (TILED_MASKS["lengths"], None),
+    **{name: (mask, None) for name, mask in TILED_MASKS.items() if name != "none"},
     "bias": (lambda: None, lambda seen: torch.where(seen, 0.5, -torch.inf)),
 }  # fmt: skip
 
@@ -244,7 +240,8 @@ def test_hidden_numbers_reach_nothing_and_visible_ones_do(score, normalizer, hid
     with torch.device(DEVICE):
         mask = make_mask()
     index = ("query", "key", "value").index(place)
-    at = (0, slice(None), queries // 2 if place == "query" else KEYS // 3)
+    # The bias hides no key of this query.
+    at = (0, slice(None), queries // 2 + 2 if place == "query" else KEYS * 9 // 10)
     grid = validate(*inputs).grid
     visible = grid.query_index % 7 >= grid.key_index % 5 if mask is None else mask.allows(grid)
     visible = visible.expand(2, 1, queries, KEYS)
