@@ -175,7 +175,7 @@ def test_one_pair_is_traced_through_all_matrices_and_worked():
 @pytest.mark.filterwarnings("ignore::regard.pictures.MissingGlyphWarning")
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("name", [name for name in CALCULATIONS if name not in ("sparsemax", "entmax15", "hard")])
-def test_what_a_flow_calculates_comes_out_of_its_printed_numbers(name, language):
+def test_calculations_of_a_flow_come_out_of_its_printed_numbers(name, language):
     """Each sign after a step says whether the printed numbers give what is printed."""
     number = r"−?[\d.]+(?:e[−\d]+)?"
     sums = " ".join(
