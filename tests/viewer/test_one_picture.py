@@ -54,16 +54,39 @@ def counted(texts):
     return Counter(" ".join(text.translate(MARKS) for text, *_ in texts).split())
 
 
-@pytest.mark.parametrize("count", [4, 13])
-@pytest.mark.parametrize("name", ["pattern", "words", "lines", "difference", "grid"])
-def test_the_export_of_the_menu_and_the_saved_picture_say_the_same(show, name, count):
-    view = View(document(count), view=name, language="en")
+def two_texts():
+    sides = TokenAxis(("le", "chat", "noir", ".", "</s>"), (False,) * 4 + (True,)), TokenAxis(("the", "cat", "sat"))
+    weights = documents.attention(2, 5, 3, sharpness=3.0, seed=3).float().numpy()
+    return Document("a model", (AttentionRecord("x", 0, "cross", *sides, weights),))
+
+
+MARKED = ["[CLS]", "The", "animal", "was", "too", "tired", ".", "[SEP]", "it"]
+
+DRAWN = {
+    "few": lambda: document(4),
+    "some": lambda: document(13),
+    "many": lambda: document(40, layers=1),
+    "special": lambda: document(9, MARKED, layers=1),
+    "two texts": two_texts,
+}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(
+    ("name", "drawn"),
+    [
+        *[(name, drawn) for name in ("pattern", "words", "lines", "difference", "grid") for drawn in ("few", "some")],
+        *[("difference", "many"), ("words", "special"), ("words", "two texts")],
+    ],
+)
+def test_the_export_of_the_menu_and_the_saved_picture_say_the_same(show, need_system_fonts, name, drawn, language):
+    need_system_fonts("中" if language == "zh" else "")
+    view = View(DRAWN[drawn](), view=name, language=language)
     shown = show(view)
     browser, python = list(exported(ET.fromstring(shown.call("svg")))), list(saved(view.figure()))
-    if name == "grid":  # the browser names what heads do, too
-        assert counted(python) <= counted(browser)
-        return
     assert counted(browser) == counted(python)
+    if language == "zh" or name == "grid" or drawn not in ("few", "some"):
+        return
     orders = []
     for texts in (browser, python):
         places = {}
@@ -73,7 +96,7 @@ def test_the_export_of_the_menu_and_the_saved_picture_say_the_same(show, name, c
         parts = [next((t for t in places if t.startswith("a model")), ""), WORDS[1], scale]
         bars = [t for t in places if t.endswith(("looks at", "minus head 1", "minus head 0", "minus head 2"))]
         assert len(bars) == (name in ("pattern", "difference"))
-        right = max(x for text, x, _ in texts if text == WORDS[count - 1])
+        right = max(x for text, x, _ in texts if text == WORDS[3 if drawn == "few" else 12])
         orders.append((sorted(parts, key=lambda part: places[part][1]), [places[one][0] > right for one in bars]))
     assert orders[0] == orders[1]
 
@@ -106,3 +129,9 @@ def test_no_text_of_a_saved_picture_touches_another_or_the_frame(letters, count)
         down = np.minimum.outer(y1, y1) - np.maximum.outer(y0, y0)
         one, other = np.argwhere(np.triu((across > 0.5) & (down > 2), 1))[:1].T
         assert not len(one), (name, texts[one[0]].get_text(), texts[other[0]].get_text())
+
+
+def test_marks_that_the_model_adds_are_small_and_grey_in_saved_words():
+    figure = View(document(9, MARKED, layers=1), view="words", language="en").figure()
+    sizes = {text.get_text(): text.get_fontsize() for text in figure.texts if text.get_text() in MARKED}
+    assert sizes["[CLS]"] == sizes["[SEP]"] < sizes["The"] == sizes["tired"]

@@ -12,8 +12,11 @@ import { softened } from "./themes.js";
 /** Steps of a legend's ramp; odd, so that the numbers below its ends and its middle stand under their own colours. */
 const LEGEND_STEPS = 65;
 
+/** The digits of a number of a scale below 1, as other weights have about two. */
+const TICK_DIGITS = 2;
+
 /** A number of a scale with signs. */
-const signedNumber = (value) => (value > 0 ? "+" : "") + legendNumber(value);
+const signedNumber = (value) => (value > 0 ? "+" : "") + legendNumber(value, TICK_DIGITS);
 
 /**
  * The number below a place of a legend's ramp.
@@ -28,7 +31,7 @@ function tickText({ ramp, scale, largest, beyond, signedText = signedNumber }, s
     return largest === null ? (shade < 0.5 ? "\u2212" : "+") + percent(1) : signedText((shade < 0.5 ? -1 : 1) * largest);
   }
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
-  const text = largest === null ? withPercent(legendNumber(100 * part)) : legendNumber(part * largest);
+  const text = largest === null ? withPercent(legendNumber(100 * part)) : legendNumber(part * largest, TICK_DIGITS);
   if (shade === 0 && (scale === "log" || scale === "share")) return `\u2264 ${text}`;
   return shade === 1 && beyond ? `\u2265 ${text}` : text;
 }

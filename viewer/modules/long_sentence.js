@@ -7,18 +7,18 @@ import { quoted, shortText } from "./text.js";
 /** The least weight of a far pair that is named, and more than how many equal shares it is. */
 const [LEAST_WEIGHT, EVEN_TIMES] = [0.05, 5];
 
-/** A part of a query's attention, of which small ones have digits too. */
+/** A part of a query's attention at a point of the map, whose scale begins at 0.1 %: small ones have two digits. */
 export const shareText = (part) => (part < 0.01 ? withPercent(legendNumber(Number((100 * part).toPrecision(2)))) : percent(part));
 
 const tokenNamed = (axis, position) => ({ text: quoted(shortText(axis.text(position), 24)), number: counted(position) });
 
-const namesOfPair = (record, { query, key, weight }) => {
+const namesOfPair = (record, { query, key, weight }, share = percent) => {
   const [asks, looked] = [tokenNamed(record.queries, query), tokenNamed(record.keys, key)];
-  return { query: asks.text, row: asks.number, key: looked.text, column: looked.number, weight: shareText(weight) };
+  return { query: asks.text, row: asks.number, key: looked.text, column: looked.number, weight: share(weight) };
 };
 
 /** One pair of a head, in words. */
-export const sayOfPair = (record, pair) => say("long_says_pair", namesOfPair(record, pair));
+export const sayOfPair = (record, pair, share = percent) => say("long_says_pair", namesOfPair(record, pair, share));
 
 /** The same, as a line of a list. */
 export const pairText = (record, pair) => say("long_pair_line", namesOfPair(record, pair));
@@ -42,7 +42,7 @@ export function sayOfLongHead({ record }, head) {
 export function sayOfPoint(map, pooling, head, { row, column }, block, { values, columns: width }) {
   const { record } = map;
   const exact = map.exact(head, row, column);
-  if (exact !== null && !(exact < 0)) return Number.isNaN(exact) || record.signed ? "" : sayOfPair(record, { query: row, key: column, weight: exact });
+  if (exact !== null && !(exact < 0)) return Number.isNaN(exact) || record.signed ? "" : sayOfPair(record, { query: row, key: column, weight: exact }, shareText);
   if (exact !== null || record.signed) return "";
   const [down, across] = map.bin(row, column).map((bin) => Math.floor(bin / block));
   if (map.isFuture(block, down, across)) return "";

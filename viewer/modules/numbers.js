@@ -105,15 +105,16 @@ export function secondsStep(seconds, width) {
 /**
  * Three digits, since a colour that is seen differs by more, and all of a whole number; `short_number` of Python has the same.
  * @param {number} value
+ * @param {number} digits of a number below 1
  */
-export function legendNumber(value) {
+export function legendNumber(value, digits = 3) {
   if (Number.isNaN(value)) return "NaN";
   const size = Math.abs(value);
   const sign = value < 0 ? "\u2212" : "";
   if (size === Infinity) return `${sign}\u221e`;
   if (size === 0) return "0";
   if (upwards(size) >= 999.5 && upwards(size) < 1e9) return sign + Math.round(size).toLocaleString("en-US");
-  const short3 = Number(upwards(size).toPrecision(3));
+  const short3 = Number(upwards(size).toPrecision(size < 1 ? digits : 3));
   return sign + (size < 1e-4 || size >= 1e9 ? short3.toExponential().replace("e-", "e\u2212").replace("e+", "e") : String(short3));
 }
 

@@ -164,7 +164,9 @@ def alignment(
     letter_size = min(TEXT, max(LEAST_LETTERS, 0.62 * cell * 72))
     # Labels that would overlap are thinned out.
     steps = math.ceil(letter_size * 1.05 / 72 / high), math.ceil(letter_size * 1.05 / 72 / cell)
-    notes = [label_note("token", step, count) for step, count in {(steps[0], rows), (steps[1], columns)}]
+    notes = [
+        label_note("token", step, count, title.language) for step, count in {(steps[0], rows), (steps[1], columns)}
+    ]
     if (
         numbered
         and (title.bars or scale.low == 0)

@@ -327,11 +327,11 @@ def ink_on(colors: NDArray[Any]) -> NDArray[np.str_]:
     return np.where(linear @ np.array([0.2126, 0.7152, 0.0722]) > 0.179, "black", "white")
 
 
-def label_note(kind: str, step: int, count: int) -> str:
+def label_note(kind: str, step: int, count: int, language: str = "en") -> str:
     """Returns the note of a picture in which only every ``step``-th label has room; "" if all have."""
     if step == 1 or count <= 1:
         return ""
-    return f"every {ordinal(step)} {kind} has a label"
+    return f"每 {step} 个词元标一个" if language == "zh" else f"every {ordinal(step)} {kind} has a label"
 
 
 def ordinal(number: int) -> str:

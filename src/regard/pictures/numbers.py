@@ -101,15 +101,16 @@ def _plain_power(text: str) -> str:
     return f"{mantissa}e{int(power)}".replace("-", "−") if power else text
 
 
-def short_number(value: float) -> str:
+def short_number(value: float, digits: int = 3) -> str:
     """Returns a number with three significant digits, without zeros at the end, and a whole one with all of its digits.
 
-    ``0.119``, ``0.5``, ``30``, ``1,250``; below 0.0001 ``3.12e−5``. The viewer's legends write the same.
+    ``0.119``, ``0.5``, ``30``, ``1,250``; below 0.0001 ``3.12e−5``. A number below 1 has ``digits`` of them, such as 2
+    at a scale of weights. The viewer's legends write the same.
     """
     size = abs(value)
     if size == 0 or 999.5 <= size * (1 + PRECISION) < 1e9:
         return _number_text(math.copysign(math.floor(size + 0.5), value), ",.0f")
-    form = "#.3g" if 1e-4 <= size < 1e9 else ".2e"
+    form = f"#.{digits if size < 1 else 3}g" if 1e-4 <= size < 1e9 else ".2e"
     mantissa, _, power = _number_text(value * (1 + PRECISION), form).partition("e")
     return (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + (power and f"e{power}")
 

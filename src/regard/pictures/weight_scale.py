@@ -149,7 +149,9 @@ def draw_scale(
     low, high = colors.norm.vmin, colors.norm.vmax
     bar.set_ticks([low, (low + high) / 2, high])
     title = title or caption.scale or caption.say("weightTitle")
-    signed = signed_weight if caption.bars else lambda value: f"{'+' if low < 0 < value else ''}{short_number(value)}"
+    signed = (
+        signed_weight if caption.bars else lambda value: f"{'+' if low < 0 < value else ''}{short_number(value, 2)}"
+    )
     axes.xaxis.set_major_formatter(lambda value, _: signed(value))
     axes.tick_params(length=0, pad=2, labelcolor=MUTED)
     for label, align in zip(axes.get_xticklabels(), ("left", "center", "right"), strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from regard.pictures.fonts import visible_token
-from regard.pictures.numbers import percent, short_number
+from regard.pictures.numbers import percent
 from regard.records import AttentionRecord, Axis, TokenAxis
 from regard.viewer.patterns import NEAR
 from regard.viewer.words import say
@@ -116,12 +116,9 @@ def _head(record: AttentionRecord, findings: dict[str, Any], head: int | None, l
 
 
 def _pair(record: AttentionRecord, pair: dict[str, Any], name: str, language: str) -> str:
-    weight, query, key = pair["weight"], pair["query"], pair["key"]
-    share = percent(weight, language)
-    if weight < 0.01:
-        share = percent(1.0, language).replace("100", short_number(float(f"{100 * weight:.2g}")))
+    query, key = pair["query"], pair["key"]
     names = {"query": _quoted(record.queries, query), "key": _quoted(record.keys, key)}
-    return say(name, language, **names, row=f"{query:,}", column=f"{key:,}", weight=share)
+    return say(name, language, **names, row=f"{query:,}", column=f"{key:,}", weight=percent(pair["weight"], language))
 
 
 def _quoted(axis: Axis, position: int) -> str:

@@ -128,10 +128,18 @@ def _words(shown: Shown) -> Figure:
     """Draws the text, shaded by what the word that asks looks at."""
     queries, keys = shown.labels
     matrix = shown.matrix()
-    row = shown.row or 0
+    row, axes = shown.row or 0, (shown.record.queries, shown.record.keys)
+    special = [getattr(axis, "known_special", None) or (False,) * len(axis) for axis in axes]
+    asking = None
+    if axes[0] != axes[1]:
+        pooled = "Pooled" if shown.record.name == "pooling" and len(queries) == 1 else ""
+        titles = [
+            say(f"{name}{pooled}", shown.caption.language, query=queries[row]) for name in ("wordsAsking", "whatOne")
+        ]
+        asking = queries, *titles
     return word_weights(
-        keys, matrix[row : row + 1], title=shown.caption, width=4.5 if len(keys) <= SHORT_TEXT else 7.5,
-        marked=row if queries == keys else None,
+        keys, matrix[row : row + 1], title=shown.caption, width=4.5 if len(keys) <= SHORT_TEXT else 7.5, marked=row,
+        special=np.flatnonzero([*(special[0] if asking else ()), *special[1]]).tolist(), asking=asking,
     )  # fmt: skip
 
 

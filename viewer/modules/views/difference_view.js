@@ -182,8 +182,9 @@ export class DifferenceView extends PatternView {
     const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
     const tokens = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
     const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
-    const notes = [table.largest ? say("differenceSides", this.names(app)) : say("differenceZero"), table.largest ? say("differenceBlank") : "",
-      this.geometry(app).compared ? say("differenceScale", { weight: shortWeight(table.end) }) : "",
+    const { width, height, compared } = this.geometry(app);
+    const notes = [table.largest ? say("differenceSides", this.names(app)) : say("differenceZero"), table.largest && width >= 30 && height >= 18 ? say("differenceBlank") : "",
+      compared ? say("differenceScale", { weight: shortWeight(table.end) }) : "",
       scale === "linear" ? "" : scaleText(scale), tokens && say("differenceLeftOut", { tokens })];
     return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, signedText: signedWeight, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
   }

@@ -122,7 +122,7 @@ export class GridView extends View {
     if (foldsOf(record)) this.drawPicture(pen, record, x, y, width, height);
     pen.picture(image, x, y, width, height, { smooth: image.width > width });
     pen.rect(x, y, width, height, { stroke: theme.border });
-    if (!caption) return;
+    if (!caption || app.paper) return; // the picture that Python saves does not say what heads do
     const point = this.pointText(record);
     const texts = [false, true].map((brief) => [captionOf(record, cell.column, order, brief), point].filter(Boolean).join(" \u00b7 "));
     const text = texts.find((one) => textWidth(one, { size: 11 }) <= room) ?? fitText(texts[1], room, { size: 11 });
@@ -263,7 +263,7 @@ export class GridView extends View {
     const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
     const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
     const signs = records.filter((record) => record.signed).length;
-    const named = records.some((record) => !foldsOf(record) && !record.signed) ? [noiseText(surveyed)] : [];
+    const named = !app.paper && records.some((record) => !foldsOf(record) && !record.signed) ? [noiseText(surveyed)] : [];
     return { ramp: signs && signs === records.length ? "signed" : "map", signs: signs > 0 && signs < records.length,
       ...(long ? { title: say("long_share"), scale: "share", largest: null } : { title: most === null ? say("grid_part") : undefined, scale, largest: most }), samples,
       text: [signs ? say("grid_signed") : "", own, long || scale === "linear" ? "" : scaleText(scale), long && records[0].overview ? records[0].overview.statistic("mean", joinedBins(records[0])) : this.reductionText(records), ...folded, ...axes, ...named, paddingText(records)].filter(Boolean).join(" \u00b7 ") };
