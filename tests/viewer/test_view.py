@@ -122,7 +122,7 @@ def test_the_module_imports_nothing_and_ends_no_block():
     )
     assert "</script" not in source
     assert "<!--" not in source
-    assert source.endswith("\nexport { addressOf, mount, say, speak, stateOf };\n")
+    assert source.endswith("\nexport { addressOf, mount, percent, say, speak, stateOf };\n")
 
 
 def test_the_frame_of_a_notebook():

@@ -150,8 +150,8 @@ def word_weights(
     filled = np.asarray(shades.to_rgba(colored(matrix, color_map)))
     inks = ink_on(filled)
     for heading, (_, y) in zip(headings, (positions[0], positions[count]), strict=True):
-        title = axes.text(left, top + y - HEADING / 2, "", fontsize=TEXT, fontweight="bold", va="center", color=INK)
-        lettering.letter(title, heading)
+        at = left / full_width, 1 - (top + y - HEADING / 2) / height
+        lettering.letter(figure.text(*at, "", fontsize=TEXT, fontweight="bold", va="center", color=INK), heading)
     for number, ((x, y), one, text) in enumerate(zip(positions, widths, texts, strict=True)):
         column, y = number - count, top + y
         text.set_position(((x + one / 2) / full_width, 1 - (y + WORD_HEIGHT / 2) / height))
