@@ -3,14 +3,15 @@
 from contextlib import ExitStack, nullcontext
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 import regard
-from regard import Change, intervene
-from regard.errors import ArgumentError, UnseenError
+from regard import Change, intervene, models
+from regard.errors import ArgumentError, KindError, UnseenError
 from watching.models import CAUSAL, HAND_WRITTEN, LOWEST, Heads, by_hand, run
 
 flex = pytest.importorskip("torch.nn.attention.flex_attention")
@@ -394,3 +395,25 @@ def test_a_context_that_is_opened_again_begins_anew():
             assert [call.forward for call in context.calls] == [0]
     with pytest.raises(UnseenError, match="was called in this context"), context:
         pass
+
+
+ONE = [np.int64(1), np.array(1), torch.tensor(1)]
+BOTH = [np.array([0, 1]), torch.tensor([0, 1]), [torch.tensor(0), np.int32(1)]]
+
+
+@pytest.mark.parametrize("index", [*ONE, *BOTH], ids=repr)
+def test_indices_of_arrays_and_tensors_are_those_of_python(index):
+    plain = [0, 1] if any(index is each for each in BOTH) else 1
+    for name in ("layer", "head", "queries", "keys"):
+        change = Change("weights", 0.0, **{name: index})
+        assert getattr(change, name) == getattr(Change("weights", 0.0, **{name: plain}), name)
+        assert all(type(each) is int for each in getattr(change, name))
+        for wrong in (torch.tensor(1.5), np.array(True), torch.ones(1, 1)):
+            with pytest.raises(KindError, match=f"{name}.* must be an integer"):
+                Change("weights", 0.0, **{name: wrong})
+    if plain == 1:
+        model = models.LanguageModel(models.LanguageModelConfig(9, context=4, hidden=8, layers=2, heads=2)).eval()
+        with regard.watch(model, inputs=True) as seen:
+            model(torch.tensor([[1, 2, 3]]))
+        pair = [regard.explain_weight(seen, each, each, each, each, against=each - 1) for each in (index, plain)]
+        assert np.array_equal(pair[0].pairs, pair[1].pairs)

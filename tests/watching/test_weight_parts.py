@@ -567,3 +567,17 @@ def test_printed_parts_have_a_row_for_each_source_and_their_sum():
     assert [each.get_title(loc="left") for each in axes] == ["in the query", "in the key"]
     widths = [bar.get_width() for bar in axes[1].patches]
     np.testing.assert_allclose(sum(widths[:-1]), widths[-1], atol=1e-9)
+
+
+def test_the_keys_of_a_static_cache_are_one_part_of_that_name():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(**GROUPED)
+    model = transformers.LlamaForCausalLM(config).eval()
+    cache = transformers.StaticCache(config=config, max_cache_len=9)
+    with torch.no_grad(), regard.watch(model, inputs=True) as seen:
+        model(IDS[:1, :5], past_key_values=cache)
+        model(IDS[:1, 5:6], past_key_values=cache)
+    parts = explain_weight(seen, layer=2, head=1, query=5, key=2)
+    (cached,) = (number for number, source in enumerate(parts.sources) if source.kind == "cache")
+    assert parts.sources[cached].label == "static cache of layer 2, one part"
+    assert parts.pairs[:, cached].sum() == pytest.approx(parts.score, abs=1e-6)

@@ -14,7 +14,7 @@ const ROUNDING = 1e-5;
 export function sourceText({ kind, name, layer, head }) {
   if (kind === "head") return head === null ? say("source_heads", { layer }) : say("source_head", { layer, head });
   if (kind === "module") return layer === null ? name : say("source_module", { name, layer });
-  return say(/** @type {any} */ (`source_${kind}`));
+  return say(/** @type {any} */ (`source_${kind}`), { layer });
 }
 
 /**

@@ -400,6 +400,7 @@ export const WORDS = {
   source_head: ["head {head} of layer {layer}", "第 {layer} 层的头 {head}"],
   source_heads: ["other heads of layer {layer}", "第 {layer} 层的其他头"],
   source_module: ["{name} of layer {layer}", "第 {layer} 层的 {name}"],
+  source_cache: ["static cache of layer {layer}, one part", "第 {layer} 层的静态缓存，作为一个部分"],
   source_embedding: ["embedding of the word", "词元的嵌入"],
   source_position: ["position", "位置"],
   source_input: ["input of the model", "模型的输入"],

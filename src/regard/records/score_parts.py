@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from regard.errors import ShapeError
 from regard.records.axis import as_numbers
 
-WriteKind = Literal["embedding", "position", "head", "module", "input", "constant", "bias", "others"]
+WriteKind = Literal["embedding", "position", "head", "module", "cache", "input", "constant", "bias", "others"]
 
-_KINDS: tuple[WriteKind, ...] = ("embedding", "position", "input", "constant", "head", "module", "bias", "others")
+_KINDS: tuple[WriteKind, ...] = (
+    *("embedding", "position", "input", "constant", "head", "cache", "module", "bias", "others"),
+)
 _POSITION = re.compile(r"pos|wpe", re.IGNORECASE)
 _LAYER = re.compile(r"(?:^|\.)(\d+)\.(.+)$")
 
@@ -22,9 +24,10 @@ class WriteSource:
     """What wrote a part of the residual stream.
 
     Attributes:
-        kind: ``"embedding"``, ``"position"``, ``"head"``, ``"module"`` (not linear), ``"input"`` (of the model, or of
-            the module before which nothing is known), ``"constant"`` (the same for every input), ``"bias"`` (of all
-            linear modules together) or ``"others"`` (small sources that are added up).
+        kind: ``"embedding"``, ``"position"``, ``"head"``, ``"module"`` (not linear), ``"cache"`` (the keys of a static
+            cache, from all that wrote them), ``"input"`` (of the model, or of the module before which nothing is
+            known), ``"constant"`` (the same for every input), ``"bias"`` (of all linear modules together) or
+            ``"others"`` (small sources that are added up).
         name: the module's name in the model; of a head that of its attention.
         layer: the number of its layer; None if it is in none.
         head: the number of the head; None: no head, or those of the attention that the watch does not have.
@@ -63,6 +66,8 @@ class WriteSource:
             return f"{'other heads' if self.head is None else f'head {self.head}'} of layer {self.layer}"
         if self.kind == "module":
             return self.module if self.layer is None else f"{self.module} of layer {self.layer}"
+        if self.kind == "cache":
+            return f"static cache{'' if self.layer is None else f' of layer {self.layer}'}, one part"
         if self.kind == "input":
             return f"input of {self.name}" if self.name else "input"
         return "biases" if self.kind == "bias" else self.kind
@@ -70,7 +75,7 @@ class WriteSource:
     @property
     def order(self) -> tuple[object, ...]:
         """Sorts sources by where they are in a model."""
-        first = self.kind not in ("head", "module")
+        first = self.kind not in ("head", "module", "cache")
         layer = -1 if first or self.layer is None else self.layer
         return (
             self.kind in ("bias", "others"),

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
+import numpy as np
 from torch import Tensor
 
 from regard.errors import ArgumentError, KindError
@@ -164,18 +165,25 @@ def chosen_numbers(name: str, chosen: Any, low: int | None = 0) -> tuple[int, ..
     """Returns the numbers of layers, heads or positions that an argument names; None means all."""
     if chosen is None:
         return None
+    if isinstance(chosen, (Tensor, np.ndarray)):
+        chosen = chosen.tolist()
     if isinstance(chosen, str) or not isinstance(chosen, (Sequence, range, set, frozenset)):
-        return (whole_number(name, chosen, low=low),)
-    numbers = tuple(whole_number(f"{name}[{index}]", each, low=low) for index, each in enumerate(chosen))
+        return (whole_index(name, chosen, low),)
+    numbers = tuple(whole_index(f"{name}[{index}]", each, low) for index, each in enumerate(chosen))
     if not numbers:
         raise ArgumentError(f"{name} must name at least one; None means all")
     return numbers
 
 
+def whole_index(name: str, index: Any, low: int | None = 0) -> int:
+    """Returns an index, also of NumPy or in a tensor without axes, as an int; raises as `whole_number`."""
+    if isinstance(index, (Tensor, np.ndarray)) and not index.ndim:
+        index = index.item()
+    return whole_number(name, index, low)
+
+
 def _positions(name: str, chosen: Any) -> slice | tuple[int, ...] | None:
     if not isinstance(chosen, slice):
-        if isinstance(chosen, Tensor) and chosen.dim() < 2 and not chosen.is_floating_point():
-            chosen = chosen.tolist()
         return chosen_numbers(name, chosen, low=None)
     for each in (chosen.start, chosen.stop, chosen.step):
         if each is not None:

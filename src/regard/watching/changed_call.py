@@ -197,7 +197,7 @@ class CallChange:
         if what in ("query", "key") and call is not None:
             if call.problem is None:
                 self._refuse(
-                    f"its softmax is written by hand, and the {what} unknown; change scores or weights, or {_REGARD}"
+                    f"its softmax is written by hand, and the {what} unknown; change the weights, or {_REGARD}"
                 )
             dim = (call.problem.query if what == "query" else call.problem.key).shape[3]
         sizes = {"batch": B, "heads": len(chosen), "queries": len(queries), "keys": len(keys)}

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from regard.errors import ArgumentError, DataError, KindError
 from regard.files.atomic import AtomicFile
 from regard.files.regular import LARGEST_TEXT, read_text
@@ -132,7 +134,7 @@ class Survey:
                 return cls._of_file(stored, version)
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror or error}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise DataError(f"{path} is no survey, or is damaged: {error!r:.300}") from error
         raise DataError(f"{path} was written by another version of regard, as version {version!r:.40} of its files")
 
@@ -163,10 +165,11 @@ class Survey:
         written = json.loads(survey.to_json())
         if version and written != stored:
             raise ValueError("an entry is not as regard writes it")
-        if sums and {(head.name, head.head) for head in heads} != {
-            (name, head) for name, each in sums.items() for head in range(each.total.shape[1])
-        }:
-            raise ValueError("the sums are of other heads")
+        followed = cls.of(SurveyPart(heads=sums), offsets).heads if sums else heads
+        if len(followed) != len(heads) or not all(map(_is_alike, heads, followed)):
+            raise ValueError("the statistics do not follow from the sums")
+        if min(texts, tokens, cut) < 0 or len({(head.name, head.head) for head in heads}) < len(heads):
+            raise ValueError("a number is below 0, or a head is there twice")
         if not all(0 <= head.head < MOST_HEADS for head in heads):
             raise ValueError(f"a head is not from 0 to {MOST_HEADS - 1}")
         return survey
@@ -312,6 +315,17 @@ class Survey:
         with AtomicFile(path) as temporary:
             temporary.write_text(self.to_json(), encoding="utf-8")
         return Path(path)
+
+
+def _is_alike(head: HeadStatistics, other: HeadStatistics) -> bool:
+    """Whether two are one head, with the same statistics up to rounding, which differs between machines."""
+    names = ("name", "layer", "kind", "head")
+    pairs = [(getattr(head, side), getattr(other, side)) for side in ("values", "noise")]
+    return all(getattr(head, name) == getattr(other, name) for name in names) and all(
+        own.keys() >= others.keys()  # a user may add statistics
+        and np.allclose([own[name] for name in others], list(others.values()), 1e-6, 1e-9, equal_nan=True)
+        for own, others in pairs
+    )
 
 
 def _with_nan(numbers: dict[str, Any]) -> dict[str, float]:

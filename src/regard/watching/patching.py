@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError, KindError
 from regard.names.answered import answered
 from regard.shapes.checks import check_module, known_name, type_text, whole_number
-from regard.watching.change import chosen_numbers
+from regard.watching.change import chosen_numbers, whole_index
 from regard.watching.interception import evaluation_mode
 from regard.watching.patched import Direction, Method, Over, Patched, PatchedPart, PatchingWarning
 from regard.watching.patched_runs import Inputs, Metric, Patching, Receiver, ReceiverPart, measure
@@ -179,7 +179,7 @@ def _receivers(receiver: Any) -> tuple[Receiver, ...] | Literal["output"]:
                 'receiver must be (layer, head, part), such as (9, 6, "query"), a list of such, or "output"; it is '
                 f"{str(receiver)[:100]!r}"
             )
-        layer, head = (whole_number("the receiver's layer and head", number, low=0) for number in each[:2])
+        layer, head = (whole_index("the receiver's layer and head", number) for number in each[:2])
         known_name("part of receiver", each[2], get_args(ReceiverPart))
         known_name("kind of receiver", each[3] if each[3:] else "self", ("self", "cross"))
         receivers.append(Receiver(layer, head, *each[2:]))

@@ -12,10 +12,11 @@ from regard.names.answered import answered
 from regard.records import ScoreParts, WriteSource
 from regard.records.attention_record import Kind
 from regard.scores.inner_product import InnerProduct
-from regard.shapes.checks import known_name, type_text, whole_number
+from regard.shapes.checks import known_name, type_text
 from regard.watching.attention_call import AttentionCall
 from regard.watching.call_problems import MULTI_HEAD
 from regard.watching.call_records import ProblemTiles
+from regard.watching.change import whole_index
 from regard.watching.generation import JoinedPart
 from regard.watching.linear_maps import rounding, wide_tensor
 from regard.watching.mask_kind import hides
@@ -149,11 +150,11 @@ def explain_weight(
     if not isinstance(seen, Watch):
         raise KindError(f"seen must be the result of regard.watch; it is {type_text(seen)}")
     numbers = {"layer": layer, "head": head, "query": query, "key": key, "batch_row": batch_row}
-    layer, head, query, key, batch_row = (whole_number(name, number, low=0) for name, number in numbers.items())
+    layer, head, query, key, batch_row = (whole_index(name, number) for name, number in numbers.items())
     if kind is not None:
         known_name("kind", kind, get_args(Kind))
-    if against is not None and against != "mean":
-        against = whole_number("against", against, low=0)
+    if against is not None and not (isinstance(against, str) and against == "mean"):
+        against = whole_index("against", against)
     part, keys = _part(seen, layer, kind, name, query, batch_row, sequence)
     call, row = part.call, int(part.rows[batch_row])
     positions = part.places(keys).tolist()

@@ -86,7 +86,8 @@ class WriteTracking(LinearTracking):
         self._steps.put(tensor, step or TrackedRecord())
 
     def _unknown(self, name: str, args: Any, output: Tensor, within: str) -> LinearStep:
-        return Write(output, "module", within, is_computed=True)
+        # A static cache writes its keys into memory of its own.
+        return Write(output, "cache" if name.startswith("index_copy") else "module", within, is_computed=True)
 
     def _mapped(self, name: str, function: Any, args: Any, kwargs: Any, output: Tensor) -> LinearStep | None:
         if name in _LEARNED_INPUTS and not self._has_step(args):
