@@ -569,6 +569,7 @@ def test_printed_parts_have_a_row_for_each_source_and_their_sum():
     np.testing.assert_allclose(sum(widths[:-1]), widths[-1], atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:.past_key_values. is deprecated:FutureWarning")
 def test_the_keys_of_a_static_cache_are_one_part_of_that_name():
     transformers = pytest.importorskip("transformers")
     config = transformers.LlamaConfig(**GROUPED)
