@@ -341,7 +341,7 @@ def test_the_walk_fetches_the_calculation_of_the_head_that_is_shown(open_tab, ru
             assert (records[record].layer, shown(page)["head"]) == (layer, head), name
             columns = shadow(page, ".columns .column").evaluate_all("all => all.map((one) => one.title)")
             found = [float(label.split()[-2]) / 100 for label in columns]
-            assert found == pytest.approx(records[record].weights[head, query].tolist(), abs=0.006), name
+            assert found == pytest.approx(records[record].weights[head, query].tolist(), abs=0.01), name  # "< 1 %"
 
         page.get_by_label("Layer", exact=True).select_option(index=1)
         page.get_by_label("Head", exact=True).select_option("1")
