@@ -102,7 +102,7 @@ def test_buttons_write_the_picture_of_what_is_on_the_screen(show, tmp_path):
             assert not missing, "each cell has its colour on paper too"
             ink = np.argwhere((picture < 250).any(axis=2))
             empty = [*ink.min(axis=0), *(picture.shape[:2] - ink.max(axis=0))]
-            assert max(empty) <= 2 * 16, "the picture is cropped to what is drawn"
+            assert max(empty) <= 2 * 20, "the picture is cropped to what is drawn"
         else:
             tree = ET.parse(place).getroot()
             texts = [element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")]
