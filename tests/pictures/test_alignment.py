@@ -235,14 +235,19 @@ def test_the_texts_of_a_sheet_stay_on_it_and_a_sentence_is_one_column(shape):
     assert statements.get_text().split("\n")[-1].endswith("an equal share is 0.10 (1 of 9)")
 
 
-def test_bars_of_a_difference_are_on_both_sides_and_those_of_an_even_share_stop_above_the_sum():
-    caption = Caption(bars=("where “x” asks", "more in a", "more in b"), even=(None, None))
-    values = np.array([[0.5, -0.3, 0.2, -0.1, 0.04, -0.34]])
-    bars = alignment(values, "abcdef", "x", title=caption, maximum=None, marked=(0, 0)).axes[1]
-    ends = [bar.get_x() + (bar.get_width() if bar.get_width() > 0 else 0) for bar in bars.patches]
-    zero = bars.patches[0].get_x()
-    assert [bar.get_width() > 0 for bar in bars.patches] == [True, False, False, True]
-    assert max(ends) > zero > min(bar.get_x() + bar.get_width() for bar in bars.patches)
-    assert {"+0.50", "−0.34", "more in a", "more in b"} <= {text.get_text() for text in bars.texts}
+def test_bars_of_a_difference_are_those_of_both_sides_and_bars_of_an_even_share_stop_above_the_sum():
+    one, other = np.array([0.6, 0.1, 0.2, 0.1, 0, 0]), np.array([0.1, 0.4, -np.inf, 0.2, 0.04, 0.26])
+    caption = Caption(bars=(("head a", one), ("head b", other)), even=(None, None))
+    values = one - np.where(np.isneginf(other), 0, other)
+    bars = alignment(values[None], "abcdef", "x", title=caption, maximum=None, marked=(0, 4)).axes[1]
+    texts = [text.get_text() for text in bars.texts]
+    assert [text for text in texts if text in [*"abcdef"]] == [*"abfe"]  # the marked one, too
+    weights = [0.6, 0.1, 0.1, 0.4, 0, 0.26, 0, 0.04]
+    wide = np.array([bar.get_width() for bar in bars.patches if abs(bar.get_height() - 0.48) < 1e-6])
+    np.testing.assert_allclose(wide / wide.max(), np.array(weights) / 0.6)
+    assert texts.count("0") == 2
+    assert {"“x” looks at", "head a", "head b", "0.60", "0.26", "0.04 − 0 = 0.04"} <= {*texts}
+    bars = alignment(values[None], "abcdef", "x", title=caption, maximum=None, marked=(0, 2)).axes[1]
+    assert {"masked", "0.20 − 0 = 0.20"} <= {text.get_text() for text in bars.texts}
     shares = alignment([[0.4, 0.3, 0.1, 0.1, 0.06, 0.04]], "abcdef", "x", marked=(0, 0)).axes[1]
     assert max(shares.lines[0].get_ydata()) < shares.patches[-1].get_y()

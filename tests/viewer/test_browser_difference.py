@@ -73,9 +73,9 @@ def test_both_sides_of_the_cell_are_bars_on_one_scale(show):
             assert framed[3:] or number["width"][frame] < 400
             assert "0.75 − 0.05 = 0.70" in told(shown)
         for side in ("head 0", "head 1"):
-            assert len([text for text, *_ in texts if text == side]) == 2  # at a map and at the bars
+            assert len([text for text, *_ in texts if text == side]) == 1
         rings = [one for _, one in parts["rect"] if one.get("stroke-width") == "4"]
-        assert len(rings) == 3
+        assert len(rings) == 1
 
 
 def test_small_maps_of_both_sides_point_at_the_cells_of_the_map(show):

@@ -13,8 +13,8 @@ import { shortText } from "./text.js";
 /** The room of a small map's name, the largest cell, and the room of the sign before each map, in pixels. */
 const [SIDE_NAME, MOST_SIDE_CELL, SIGN_ROOM] = [28, 24, 24];
 
-/** From one pair of bars to the next, the room of the calculation behind them, and how wide they are where it stands there. */
-const [PAIR_STEP, CALCULATION_ROOM, LEAST_CALCULATED] = [36, 152, 400];
+/** From one pair of bars to the next, and how wide they are where the calculation stands behind them. */
+const [PAIR_STEP, LEAST_CALCULATED] = [36, 400];
 
 /** The height of the paired bars with their title and the names of both sides. */
 export const PAIRED_HEIGHT = 2 * BAR_STEP + NAMED * PAIR_STEP + 16;
@@ -59,7 +59,8 @@ export function drawPairedBars(pen, table, { row, column }, names, place, theme)
   const { x, y, width } = place;
   const order = byWeight(table, row).filter((key) => table.value(row, key) !== 0).slice(0, NAMED);
   if (!order.includes(column) && table.kind(row, column) !== MASKED) order.splice(Math.min(order.length, NAMED - 1), 1, column);
-  const after = width < LEAST_CALCULATED ? 0 : CALCULATION_ROOM;
+  const calculation = width < LEAST_CALCULATED ? "" : table.calculation(row, column);
+  const after = calculation ? textWidth(calculation, { ...BARS_TEXT, bold: true }) + 28 : 0;
   const barsOf = (key) => table.weights(row, key).map((value, number) => ({ value, fill: sideColor(number, theme), weight: table.sides[number].kind(row, key) === MASKED ? say("masked") : shortWeight(value) }));
   const lines = order.map((key, line) => ({ text: shortText(table.columnText(key)), y: y + 2 * BAR_STEP + (line + 0.3) * PAIR_STEP, bold: key === column, bars: barsOf(key) }));
   const { left } = drawBarLines(pen, theme, table.record.say("looksAtTitle", { query: queryOf(table, row) }), lines, { ...place, after });
@@ -68,5 +69,5 @@ export function drawPairedBars(pen, table, { row, column }, names, place, theme)
   const chosen = lines.find(({ bold }) => bold);
   if (!chosen) return;
   pen.rect(x, chosen.y - PAIR_STEP / 2, width, PAIR_STEP, { stroke: theme.accent, radius: 4 });
-  if (after) pen.text(table.calculation(row, column), x + width - 12, chosen.y, { ...BARS_TEXT, bold: true, color: theme.text, align: "end" });
+  if (calculation) pen.text(calculation, x + width - 12, chosen.y, { ...BARS_TEXT, bold: true, color: theme.text, align: "end" });
 }

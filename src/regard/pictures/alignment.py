@@ -216,10 +216,11 @@ def alignment(
         mark(axes, *marked, columns)
         if columns > 1:
             at_side = width <= WIDEST_BESIDE
-            room = (BOTH_SIDES if caption.bars else BARS_WIDTH) if at_side else min(LONGEST_STRIP, max(across, COLUMN))
+            strip = max(LONGEST_STRIP, across) if caption.bars else min(LONGEST_STRIP, max(across, COLUMN))
+            room = (BOTH_SIDES if caption.bars else BARS_WIDTH) if at_side else strip
             row, least = marked[0], 0.0 if at_side else left - MARGIN
             bars, bars_down = draw_row_bars(
-                figure, lettering, caption, target[row], source, matrix[row], image, least, room
+                figure, lettering, caption, target[row], source, matrix[row], image, least, room, marked[1]
             )
             across = across + BARS_GAP + room if at_side else max(across, room)
             body = max(height, bars_down) if at_side else height + BARS_GAP + bars_down

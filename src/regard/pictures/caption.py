@@ -11,7 +11,7 @@ import numpy as np
 
 from regard.palette import ACCENT, BORDER, INK, MASKED_PAPER, MUTED, SIGN, points
 from regard.pictures.fonts import Lettering, visible, wrapped
-from regard.pictures.numbers import Matrix, adds_up, cell_number, short_weight, signed_weight, weight_texts
+from regard.pictures.numbers import Matrix, adds_up, cell_number, short_weight, subtraction, weight_texts
 from regard.pictures.sheet import NOTE, SENTENCE, TEXT, TITLE, fit_width, text_extent
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ COLUMN, WIDE = 3.7, 4.8
 """The least width of what is written, about that of a column of a paper; and from where on its sentence is large."""
 
 LINE_GAP = 0.06
-BAR_STEP, LONGEST_STRIP = 0.19, 4.5
+BAR_STEP, LONGEST_STRIP, LEAST_CALCULATED, PAIR = 0.19, 4.5, 2.6, 1.75
 NAMED_KEYS, LONGEST_BAR, LEAST_DIFFERENCE = 4, 24, 0.05
 """The number of keys that have a bar each for the row that asks, the most letters of their names, and the least
 difference whose number is written."""
@@ -60,8 +60,7 @@ class Caption(NamedTuple):
         note: what else a reader must know, in small letters below the picture.
         language: ``"en"`` or ``"zh"``, of the words that the picture adds.
         scale: the title of the bar; "": "attention weight".
-        bars: the title of the bars of the row that asks, and what is said of those below and above 0, for a difference;
-            (): "“…” looks at".
+        bars: of a difference, the name of each of the two sides and its weights of the marked row.
         even: the equal share of the marked row, and of all rows if it is one number; None: those of the weights drawn.
 
     Example:
@@ -79,7 +78,7 @@ class Caption(NamedTuple):
     note: str = ""
     language: Literal["en", "zh"] = "en"
     scale: str = ""
-    bars: tuple[str, ...] = ()
+    bars: tuple[tuple[str, Matrix], ...] = ()
     even: tuple[float | None, float | None] | None = None
 
     def say(self, name: str, **parts: object) -> str:
@@ -98,7 +97,7 @@ class Caption(NamedTuple):
     def texts(self, *others: str) -> list[str]:
         """Returns all texts of a picture with this caption, for its `Lettering`."""
         words = [pair[self.language == "zh"] for pair in WORDS.values()]
-        return [*map(_unmarked, (*self[:4], self.scale, *self.bars)), *words, *others]
+        return [*map(_unmarked, (*self[:4], self.scale, *(name for name, _ in self.bars))), *words, *others]
 
 
 def as_caption(title: str | Caption | None, *notes: str) -> Caption:
@@ -185,16 +184,18 @@ def draw_row_bars(
     colors: ScalarMappable,
     names: float,
     width: float,
+    column: int | None = None,
 ) -> tuple[Axes, float]:
     """Draws whom a query looks at: a bar for each of the largest weights, one for the others, and the equal share.
 
-    Bars of a difference are on both sides of 0.
+    Of a difference, the keys that differ most and the marked one have the bars of both sides.
 
     Args:
         row: the weights of the query; −inf is masked.
         colors: of the weights.
         names: the least inches of the names of keys.
         width: the inches of names, bars and their numbers.
+        column: the key that is marked, if there is one.
 
     Returns:
         The axes, which the caller places, and their height in inches.
@@ -207,53 +208,72 @@ def draw_row_bars(
         lettering.letter(drawn, text).set_text(directed(lettering.drawable(text)))
         return drawn
 
-    order = np.flatnonzero(~np.isneginf(row) & ~(bool(caption.bars) & (row == 0)))
+    sides = caption.bars
+    order = np.flatnonzero(~np.isneginf(row) & ~(bool(sides) & (row == 0)))
     order = order[np.argsort(-np.nan_to_num(np.abs(row[order]), nan=-1.0), kind="stable")]
     named, others = order[:NAMED_KEYS].tolist(), order[NAMED_KEYS:]
-    weights = [float(row[key]) for key in named]
-    bars: list[tuple[str, str, Any]] = [
-        (visible(keys[int(key)], LONGEST_BAR), INK, colors.to_rgba(row[key])) for key in named
+    chosen = calculation = None
+    if sides and column is not None:
+        if column not in named:
+            named[NAMED_KEYS - 1 :] = [column]
+        chosen = named.index(column)
+        if width >= LEAST_CALCULATED:
+            calculation = write(0, 0, subtraction(*(side[column] for _, side in sides)), ha="right", weight="bold")
+    fills = points(SIGN["light"])[14::-12]
+    drawn = [*zip((side for _, side in sides), fills, strict=False)] or [(row, None)]
+    bars: list[tuple[str, str, list[tuple[float, Any]]]] = [
+        (visible(keys[key], LONGEST_BAR), INK, [(one[key], fill or colors.to_rgba(one[key])) for one, fill in drawn])
+        for key in named
     ]
     rest = float(row[others].sum())
-    texts = list(map(signed_weight, weights)) if caption.bars else weight_texts(weights, rest)
-    if len(others) and not caption.bars:
-        weights.append(rest)
-        bars.append((caption.say("others", count=len(others)), MUTED, MASKED_PAPER))
+    if len(others) and not sides:
+        bars.append((caption.say("others", count=len(others)), MUTED, [(rest, MASKED_PAPER)]))
+    weights = [float(weight) for *_, values in bars for weight, _ in values]
+    pairs = [caption.say("masked") if np.isneginf(weight) else short_weight(weight) for weight in weights]
+    texts = pairs if sides else weight_texts(weights[: len(named)], rest)[: len(bars)]
     most = max((abs(weight) for weight in weights if np.isfinite(weight)), default=0.0) or 1.0
     even = equal_share(row[None]) if caption.even is None else caption.even[0]
     even = even if even is not None and even <= most else None
     labels = [write(0, 0, name, ha="right", color=ink) for name, ink, _ in bars]
-    widest = max((text_extent(label)[0] for label in labels), default=0.0) + 0.06
-    names = max(names, min((0.28 if caption.bars else 0.4) * width, widest))
-    numbers = [write(0, 0, text) for text in texts[: len(bars)]]
+    if chosen is not None:
+        labels[chosen].set_fontweight("bold")
+    margin = 0.12 if sides else 0.06
+    widest = max((text_extent(label)[0] for label in labels), default=0.0) + margin
+    names = max(names, min((0.28 if calculation else 0.4) * width, widest))
+    numbers = [write(0, 0, text) for text in texts]
     number_width = max((text_extent(number)[0] for number in numbers), default=0.0) + 0.08
-    zero = 0.5 * (width - names) if caption.bars else 0.0
-    side = width - names - zero - number_width
-    title, *sides = caption.bars or (caption.say("looksAtTitle", query=visible(query, LONGEST_BAR)),)
-    fit_width(write(-names, 0, title, fontweight="bold"), width)
-    for number, text in enumerate(sides):
-        color, align = points(SIGN["light"])[2 + 12 * number], ("right", "left")[number]
-        fit_width(write(zero + 0.1 * number - 0.05, 1, text, fontsize=NOTE, color=color, ha=align), zero - 0.05)
-    first = line = 2.0 if sides else 1.1
-    for number, ((_, ink, fill), label, weight, shown) in enumerate(zip(bars, labels, weights, numbers, strict=True)):
+    room = width - names - number_width - (text_extent(calculation)[0] + 0.12 if calculation else 0.0)
+    title = write(-names, 0, caption.say("looksAtTitle", query=visible(query, LONGEST_BAR)), fontweight="bold")
+    fit_width(title, width)
+    start = 0.0
+    for (name, _), fill in zip(sides, fills, strict=False):
+        axes.barh(1.1, 0.08, 0.42, left=start, color=[fill])
+        named_side = write(start + 0.13, 1.1, name, fontweight="bold")
+        fit_width(named_side, (width - names) / 2 - 0.2)
+        start += 0.25 + text_extent(named_side)[0]
+    first, step, apart = (2.45, PAIR, (-0.36, 0.36)) if sides else (1.1, 1.0, (0.0,))
+    line, shown = first, iter(numbers)
+    for number, ((_, ink, values), label) in enumerate(zip(bars, labels, strict=True)):
         # The others are a sum, which is not compared with the equal share.
-        line = first + number + (0.0 if number < NAMED_KEYS else 1.0 if even is not None else 0.3)
-        length = side * weight / most if np.isfinite(weight) else 0.0
-        length = length if caption.bars or not length else max(abs(length), 0.01)
-        axes.barh(line, length, 0.62, left=zero, color=[fill], edgecolor=BORDER, linewidth=0.5)
+        line = first + step * number + (0.0 if number < NAMED_KEYS else 1.0 if even is not None else 0.3)
         label.set_position((-0.06, line))
-        fit_width(label, names - 0.06)
-        end, back = max(length, side * (even or 0.0) / most) if number < NAMED_KEYS and even else length, length < 0
-        shown.set_position((zero + end + (-0.05 if back else 0.05), line))
-        shown.set(color=ink, ha="right" if back else "left")
-    if caption.bars:
-        axes.plot([zero, zero], [first - 0.5, line + 0.5], color=INK, linewidth=0.6)
+        fit_width(label, names - margin)
+        for (weight, fill), offset in zip(values, apart, strict=True):
+            length = max(room * abs(weight) / most, 0.01) if weight and np.isfinite(weight) else 0.0
+            axes.barh(line + offset, length, 0.48 if sides else 0.62, color=[fill], edgecolor=BORDER, linewidth=0.5)
+            end = max(length, room * (even or 0.0) / most) if number < NAMED_KEYS else length
+            next(shown).set(position=(end + 0.05, line + offset), color=ink)
+        if number == chosen:
+            axes.barh(line, width, step, left=-names, fill=False, edgecolor=ACCENT, linewidth=0.9, clip_on=False)
+            if calculation:
+                calculation.set_position((width - names - 0.08, line))
     if even is not None:
-        at, foot = side * even / most, first + len(named) - 0.35
+        at, foot = room * even / most, first + len(named) - 0.35
         axes.plot([at, at], [first - 0.6, foot], color=INK, linewidth=0.7, dashes=(3, 2))
         share = write(0, foot + 0.45, caption.equal_share(even), fontsize=NOTE, color=MUTED)
         share.set_x(min(at, width - names - text_extent(share)[0]))
         line = max(line, foot + 0.45)
+    line += (step - 1) / 2
     axes.set_xlim(-names, width - names)
     axes.set_ylim(line + 0.5, -0.5)
     return axes, BAR_STEP * (line + 1)

@@ -210,10 +210,12 @@ def weight_texts(named: Sequence[float], others: float, write: Callable[[float],
     return [*texts, write(left if left > 0 else others)]
 
 
-def signed_weight(value: float) -> str:
-    """Returns a difference of weights as `short_weight` does, whose sign is said too."""
-    text = short_weight(value)
-    return f"+{text}" if value > 0 and text[0].isdigit() else text
+def subtraction(*pair: float) -> str:
+    """Returns how two weights differ, the larger first, −inf (masked) as 0; "≈" where printed digits do not fit."""
+    low, high = sorted(0.0 if weight == -math.inf else float(weight) for weight in pair)
+    more, less, rest = map(short_weight, (high, low, high - low))
+    sign = "=" if abs(printed(more) - printed(less) - printed(rest)) < 1e-9 else "≈"
+    return f"{more} − {less} {sign} {rest}"
 
 
 def percent(part: float, language: str = "en") -> str:

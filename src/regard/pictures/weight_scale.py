@@ -11,7 +11,7 @@ import numpy as np
 from regard.palette import BORDER, HATCH, INK, MASKED_PAPER, MISSING_MARK, MUTED, PAPER
 from regard.pictures.caption import LINE_GAP, MARGIN, Caption, Heading, as_caption, equal_share
 from regard.pictures.fonts import Lettering
-from regard.pictures.numbers import Matrix, short_number, signed_weight
+from regard.pictures.numbers import Matrix, short_number, short_weight
 from regard.pictures.sheet import NOTE, TEXT, set_position, text_extent
 
 if TYPE_CHECKING:
@@ -149,10 +149,9 @@ def draw_scale(
     low, high = colors.norm.vmin, colors.norm.vmax
     bar.set_ticks([low, (low + high) / 2, high])
     title = title or caption.scale or caption.say("weightTitle")
-    signed = (
-        signed_weight if caption.bars else lambda value: f"{'+' if low < 0 < value else ''}{short_number(value, 2)}"
-    )
-    axes.xaxis.set_major_formatter(lambda value, _: signed(value))
+    plus = "+" if low < 0 else ""
+    write = short_weight if caption.bars else lambda value: short_number(value, 2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{plus if value > 0 else ''}{write(value)}".replace("+>", ">"))
     axes.tick_params(length=0, pad=2, labelcolor=MUTED)
     for label, align in zip(axes.get_xticklabels(), ("left", "center", "right"), strict=True):
         label.set_horizontalalignment(align)

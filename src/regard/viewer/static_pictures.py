@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from regard.errors import ArgumentError
 from regard.pictures import Panel, alignment, calculation, head_grid, image_overlays, sound_alignment, word_weights
 from regard.pictures.fonts import visible_token
-from regard.pictures.numbers import adds_up, percent, printed, short_weight
+from regard.pictures.numbers import adds_up, percent, short_weight, subtraction
 from regard.records import Document, FrameAxis, GridAxis
 from regard.records.document import STEP_ORDER
 from regard.viewer.line_picture import line_picture
@@ -90,17 +90,13 @@ def _difference(shown: Shown) -> Figure:
         }
         order = ("one", "other") if matrix[row, column] > 0 else ("other", "one")
         said = say("differenceMore", language, **pair, one=names[order[0]], other=names[order[1]])
-        weights = sorted((float(_unmasked(one)[row, column]) for one in (mine, theirs)), reverse=True)
-        more, less, rest = (short_weight(number) for number in (*weights, size[row, column]))
-        sign = "=" if abs(printed(more) - printed(less) - printed(rest)) < 1e-9 else "≈"
-        calculation = f"{more} − {less} {sign} {rest}"
-        caption = caption._replace(shares=GAP.join(filter(None, (shares, calculation))))
+        calculation = subtraction(mine[row, column], theirs[row, column])
+        caption = caption._replace(shares=GAP.join(filter(None, (calculation, shares))))
     else:
         said = say("differenceSame", language, **names)
         caption = caption._replace(note=say("differenceZero", language))
     caption = caption._replace(sentence=said, scale=say("differenceBar", language), even=(None, None))
-    sides = [say("differenceMoreIn", language, name=names[one]) for one in ("other", "one")]
-    caption = caption._replace(bars=(say("differenceAsks", language, query=queries[row], **names), *sides))
+    caption = caption._replace(bars=((names["one"], mine[row]), (names["other"], theirs[row])))
     return alignment(matrix, keys, queries, title=caption, maximum=None, marked=marked)
 
 

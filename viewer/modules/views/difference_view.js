@@ -129,7 +129,7 @@ export class DifferenceView extends PatternView {
   }
 
   comparison(app, width) {
-    return sideMaps(app, this.names(app), width, clamp(app.area.height - PAIRED_HEIGHT - 72, 100, 300));
+    return app.paper ? null : sideMaps(app, this.names(app), width, clamp(app.area.height - PAIRED_HEIGHT - 72, 100, 300));
   }
 
   drawBars(app, pen, table, item, room) {
