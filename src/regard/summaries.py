@@ -61,9 +61,7 @@ def summarized(kind: Record) -> Record:
     ``torch.export`` programs that return a named tuple can be saved."""
 
     def summary(record: Any) -> str:
-        names = (
-            record._fields if isinstance(record, tuple) else [field.name for field in fields_of(record) if field.repr]
-        )
+        names = getattr(record, "_fields", None) or [field.name for field in fields_of(record) if field.repr]
         shown = ((name, getattr(record, name)) for name in names)
         return record_summary(type(record).__name__, [one for one in shown if one[1] is not None])
 

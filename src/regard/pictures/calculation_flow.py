@@ -44,8 +44,8 @@ FIXED_WORDS = (MORE, "asks: {name}", "looked at: {name}", "numbers of each matri
 
 @dataclass(eq=False)
 class _Box:
-    """A matrix on the sheet, with what it needs left of its cells and above them; ``texts`` have their distances from
-    the upper left cell."""
+    """A matrix on the sheet, with what it needs left of its cells, of it for the names of rows, and above them;
+    ``texts`` have their distances from the upper left cell."""
 
     term: Term
     axes: Axes
@@ -56,6 +56,7 @@ class _Box:
     columns: Sequence[int | None]
     cells: tuple[float, float]
     side: float
+    named: float
     above: float
     width: float
     left: float = 0.0
@@ -199,6 +200,7 @@ class _Drawing:
         side, above = (each + 0.07 if each else 0.0 for each in write_labels(
             axes, self.lettering, *names, LETTERS, (1, 1), cell - 0.02
         ))  # fmt: skip
+        named_rows = side
         draw_lines(axes, *matrix.shape, color="#ffffff" if panel.kind != "weights" else "#c3c8d0", width=0.8)
         write_numbers(axes, image, texts, LETTERS)
         width, above = len(columns) * cell, above + 0.08 if above else 0.06
@@ -233,8 +235,9 @@ class _Drawing:
         sign = self._text(term.sign, size, ha="center", va="center", linespacing=1.1)
         cells = width, len(rows) * CELL_HEIGHT
         return _Box(
-            term, axes, image, drawn, sign, rows, columns, cells, side, above + lower + NAME_HEIGHT, max(widths)
-        )
+            term, axes, image, drawn, sign, rows, columns, cells, side, named_rows, above + lower + NAME_HEIGHT,
+            max(widths),
+        )  # fmt: skip
 
     def _folded(
         self, labels: Sequence[str] | None, shown: Sequence[int | None], size: int, space: str, has_words: bool
@@ -345,12 +348,12 @@ class _Drawing:
             for lane in own:
                 asks, each = lane[-1].term.asks is not None, lane[1]
                 side, y = (turn - 0.07 * asks, box.row(box.term.asks if asks else box.term.looked_at))
-                path = [(box.right, y), (side, y)]
-                if box.right > turn:
+                path, color = [(box.right, y), (side, y)], ACCENT if asks else LOOKED_AT
+                if box.right > turn:  # one line for all rows
                     down, low = box.x + 0.06, box.bottom + 0.08
-                    path, side = [(down, box.bottom), (down, low), (turn, low)], turn
+                    path, side, color = [(down, box.bottom), (down, low), (turn, low)], turn, MUTED
                 end = (each.left - each.sign_width + 0.04, each.middle)
-                self._path(*path, (side, each.middle), end, arrow=False, color=ACCENT if asks else LOOKED_AT)
+                self._path(*path, (side, each.middle), end, arrow=False, color=color)
 
     def _connect(self, box: _Box, before: _Box | None) -> None:
         """Draws the operation that leads to the first matrix of a line, and the lines that lead to the operation."""
@@ -375,7 +378,7 @@ class _Drawing:
         left, edge = end - ARROW - 2 * width - 0.12, height + 0.07
         x = left + width + 0.06
         box.sign.set_position((x, middle))
-        self._path((end - ARROW, middle), (end, middle))
+        self._path((end - ARROW, middle), (box.x - box.named - 0.07, middle))
         if box is self.nodes[0]:
             for source, color in zip(self.ends[:2], (ACCENT, LOOKED_AT), strict=True):
                 y = source.level if color == ACCENT else source.row(source.term.looked_at)

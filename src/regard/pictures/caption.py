@@ -222,7 +222,11 @@ def draw_row_bars(
     fills = points(SIGN["light"])[14::-12]
     drawn = [*zip((side for _, side in sides), fills, strict=False)] or [(row, None)]
     bars: list[tuple[str, str, list[tuple[float, Any]]]] = [
-        (visible(keys[key], LONGEST_BAR), INK, [(one[key], fill or colors.to_rgba(one[key])) for one, fill in drawn])
+        (
+            visible(keys[int(key)], LONGEST_BAR),
+            INK,
+            [(float(one[key]), fill or colors.to_rgba(one[key])) for one, fill in drawn],
+        )
         for key in named
     ]
     rest = float(row[others].sum())

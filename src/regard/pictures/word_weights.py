@@ -172,7 +172,8 @@ def word_weights(
             if heads == 1 and (number not in special or matrix[0, column] > LEAST_SHADE * scale.high):
                 text.set_color(ink)
             weight = float(matrix[head, column])
-            label, low, style = cell_number(weight), 0.46, {"color": MUTED if heads == 1 else ink}
+            style: dict[str, Any] = {"color": MUTED if heads == 1 else ink}
+            label, low = cell_number(weight), 0.46
             if is_text:
                 label = percent(weight, caption.language) if adds_up else short_weight(weight)
                 label, low, style = label if column in named else "", 0.58, {"color": INK, "fontweight": "bold"}

@@ -193,6 +193,7 @@ def check_projection(name: str, projection: object, weight: Tensor) -> nn.Linear
     if projection is None:
         return None
     check_module(name, projection, nn.Linear)
+    assert isinstance(projection, nn.Linear)
     if projection.out_features != weight.shape[-1]:
         raise ShapeError(
             f"{name} must have as many outputs as weight has units, {weight.shape[-1]}; "

@@ -129,10 +129,10 @@ def _words(shown: Shown) -> Figure:
     asking = None
     if axes[0] != axes[1]:
         pooled = "Pooled" if shown.record.name == "pooling" and len(queries) == 1 else ""
-        titles = [
+        asks, looked_at = (
             say(f"{name}{pooled}", shown.caption.language, query=queries[row]) for name in ("wordsAsking", "whatOne")
-        ]
-        asking = queries, *titles
+        )
+        asking = queries, asks, looked_at
     return word_weights(
         keys, matrix[row : row + 1], title=shown.caption, width=4.5 if len(keys) <= SHORT_TEXT else 7.5, marked=row,
         special=np.flatnonzero([*(special[0] if asking else ()), *special[1]]).tolist(), asking=asking,
