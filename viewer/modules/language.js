@@ -43,5 +43,5 @@ export const language = () => LANGUAGES[column];
 export function say(key, values = {}) {
   const text = WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
     (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
-  return WORDS[key][column].startsWith("{") ? text.replace(/^the (?=\d)/, "The ") : text;
+  return WORDS[key][column].startsWith("{") ? text.replace(/^t(?=he \d)/, (first) => first.toUpperCase()) : text;
 }

@@ -29,6 +29,8 @@ export class Table extends Cells {
     this.rowGroups = rowGroups;
     this.columnGroups = columnGroups;
     this.words = options.words;
+    /** @type {{queries: string[], keys: string[]}|null} */
+    this.allTexts = null;
     this.measure = measure;
     this.errors = this.exact ? null : new Float64Array(this.values.length);
     this.hidden = new Float64Array(this.rows);

@@ -125,7 +125,8 @@ export class GridView extends View {
     if (!caption || app.paper) return; // the picture that Python saves does not say what heads do
     const point = this.pointText(record);
     const texts = [false, true].map((brief) => [captionOf(record, cell.column, order, brief), point].filter(Boolean).join(" \u00b7 "));
-    const text = texts.find((one) => textWidth(one, { size: 11 }) <= room) ?? fitText(texts[1], room, { size: 11 });
+    texts.push(texts[1].replace(/\s*[<>]?\s*\d+\s*%$/, "")); // the name alone, rather than a number that is cut
+    const text = texts.find((one) => textWidth(one, { size: 11 }) <= room) ?? fitText(texts[2], room, { size: 11 });
     pen.text(text, x, y + height + 8, { color: theme.text, size: 11 });
   }
 
