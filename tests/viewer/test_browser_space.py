@@ -277,7 +277,9 @@ def test_a_pair_is_told_apart_from_its_block(show):
     shown = show(View(long_record(), budget_bytes=0), size=(1440, 900))
     shown.show("long", head=3)
     pair = long_record().source.weights[3, 500, 100]
-    told = re.search(r"this pair: (\d+)\s%; its 9 × 9 neighbours, one point of the map: (\d+)\s% on average", shown.words)
+    told = re.search(
+        r"this pair: (\d+)\s%; its 9 × 9 neighbours, one point of the map: (\d+)\s% on average", shown.words
+    )
     assert int(told[1]) == round(100 * pair)
     assert 0 < int(told[2]) < 0.5 * int(told[1])
     assert "Stripes" not in shown.words
