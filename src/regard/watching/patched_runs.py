@@ -243,9 +243,8 @@ class PatchedBatch:
     def gradient(self) -> Callable[[PatchedCell], Tensor]:
         """Returns the metric of each place's run to first order: by its derivative by the share of the patch, at 0."""
         rows = list(enumerate(self.rows))
-        groups = (
-            [[each] for each in rows] if self._patching.what == "weights" else [rows]
-        )  # one layer's weights at a time
+        # One layer's weights at a time: they are the largest tensors of a run.
+        groups = [[each] for each in rows] if self._patching.what == "weights" else [rows]
         effects = [effect for group in groups for effect in self._first_order(group)]
         return lambda cell: self.base + effects[cell.row][:, cell.head or 0, cell.position or 0]
 
