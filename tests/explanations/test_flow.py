@@ -224,7 +224,7 @@ def test_wires_of_a_flow_begin_at_the_traced_rows(name):
 
 @pytest.mark.filterwarnings("ignore::regard.pictures.MissingGlyphWarning")
 def test_every_word_of_a_flow_is_said_in_chinese():
-    import regard.pictures.flow_terms as terms
+    import regard.pictures.flow_words as terms
 
     pairs = [(terms.say(text, "en"), terms.say(text, "zh")) for text in terms.CHINESE]
     assert all(re.findall(r"{\w+}", one) == re.findall(r"{\w+}", other) or "{" in one for one, other in pairs)

@@ -389,7 +389,7 @@ def test_a_written_token_is_marked_and_shows_what_it_attended_to(open_tab, run_o
         assert shown(page)["locked"] == [axis.generated + 1]
         weights = document.records[1].weights[1, axis.generated + 1]
         told = re.sub("[\u2066-\u2069]", "", shadow(page, ".shares").inner_text())
-        assert f"{axis.tokens[weights.argmax()]} {weights.max():.2f}" in told
+        assert f"{axis.tokens[weights.argmax()]} {weights.max():.2f}" in re.sub("[“”]", "", told)
 
 
 def test_old_attention_is_named_and_not_taken_for_the_new_texts(open_tab, run_of):

@@ -4,16 +4,13 @@ import math
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.explanations.matrix_texts import clipped, finite_or_text
 from regard.records.document import PAIR_STEPS
-
-if TYPE_CHECKING:
-    from regard.explanations.explanation import Explanation
 
 MOST_TERMS = 8
 """The most terms of a sum; the middle of a longer one is left out."""
@@ -204,8 +201,8 @@ class QueryArithmetic:
         return fixed.rstrip("0").rstrip(".") if exact else fixed
 
 
-def arithmetic_of(explanation: "Explanation", query: int, batch: int, head: int, decimals: int) -> QueryArithmetic:
-    """Returns the numbers of one query of a batch row and head, whose texts have so many decimals."""
+def arithmetic_of(explanation: Any, query: int, batch: int, head: int, decimals: int) -> QueryArithmetic:
+    """Returns the numbers of a query of an `Explanation`, in a batch row and head; texts have so many decimals."""
 
     def matrix(name: str) -> Tensor:
         return explanation.matrix(name, batch, head).double()

@@ -4,18 +4,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from regard.explanations.step import Step, plain_name
 from regard.pictures.calculation import Panel
-from regard.pictures.flow_terms import Flow, Term, say
+from regard.pictures.flow_terms import Flow, Term
+from regard.pictures.flow_words import say
 from regard.pictures.fonts import visible_token
 from regard.pictures.numbers import cell_texts, percent, printed
-
-if TYPE_CHECKING:
-    from regard.explanations.explanation import Explanation
 
 COMPARISONS = {
     "Cosine": "cos(query, key)",
@@ -346,7 +344,7 @@ class FlowOfSteps:
         return None if cap is None else cap * math.tanh(before / cap)
 
 
-def flow_of(explanation: "Explanation", batch: int, head: int, colors: Mapping[str, str | None], language: str) -> Flow:
+def flow_of(explanation: Any, batch: int, head: int, colors: Mapping[str, str | None], language: str) -> Flow:
     """Returns a batch row and head of a calculation as a flow; colours and language are those of `FlowOfSteps`."""
     named = explanation
     if named.one_input and named.key_labels is None:  # one name for a row that asks and is looked at

@@ -105,7 +105,7 @@ def step_figure(
     than 0.
     """
     from regard.pictures import Panel, calculation
-    from regard.pictures.flow_terms import say_words
+    from regard.pictures.flow_words import say_words
 
     colors = step_colors(steps, color_map)
     return calculation(

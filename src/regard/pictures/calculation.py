@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
-from regard.pictures.flow_terms import say, say_words
+from regard.pictures.flow_words import say, say_words
 from regard.pictures.fonts import Lettering, visible, visible_token, wrapped
 from regard.pictures.heatmap import draw_cells, draw_lines, form_note, forms_of, write_numbers
 from regard.pictures.numbers import Matrix, as_array, number_texts

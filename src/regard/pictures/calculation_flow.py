@@ -11,7 +11,8 @@ import numpy as np
 from regard.palette import ACCENT, HEAD_HUES, INK, MUTED
 from regard.pictures.calculation import panel_colors
 from regard.pictures.caption import Caption, Heading
-from regard.pictures.flow_terms import Flow, Term, say
+from regard.pictures.flow_terms import Flow, Term
+from regard.pictures.flow_words import say
 from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import color_map, draw_cells, draw_lines, form_note, forms_of, write_labels, write_numbers
 from regard.pictures.numbers import MOST_SHOWN, as_array, cell_texts, short_number, shown_indices
