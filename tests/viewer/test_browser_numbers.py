@@ -193,8 +193,8 @@ def test_browser_and_python_write_every_number_alike(pages):
             """(values) => { PROGRAM
               const parts = values.filter((value) => value >= 0 && value <= 1);
               const percents = ["en", "zh"].map((tag) => { speak(tag); return parts.map(percent); });
-              const written = (write) => values.map((value) => write(value));
-              const [weights, cells, legends] = [shortWeight, cellText, legendNumber].map(written);
+              const all = (write) => values.map((value) => write(value));
+              const [weights, cells, legends] = [shortWeight, cellText, legendNumber].map(all);
               return { weights, cells, legends, percents };
             }""".replace("PROGRAM", program),
             values.tolist(),
