@@ -5,7 +5,7 @@ import { say } from "./language.js";
 import { formatWeight, leftOfOne, legendNumber, percent, shortWeight, sumOf } from "./numbers.js";
 import { clearestPair } from "./opening.js";
 import { textsOf } from "./record_names.js";
-import { MASKED, byWeight, measureText, sizeOf } from "./table.js";
+import { MASKED, byWeight, measureText, seenKeys, sizeOf } from "./table.js";
 import { quoted, shortText } from "./text.js";
 
 /** A token inside a sentence, kept from changing the direction of the words around it. */
@@ -52,7 +52,7 @@ function search(table) {
   }
   let best = null;
   for (let row = 0; row < rows; row += 1) {
-    const alone = byWeight(table, row).length === 1; // a query that sees one key has no choice
+    const alone = seenKeys(table, row).length === 1; // a query that sees one key has no choice
     for (let column = 0; column < columns; column += 1) {
       const size = table.signed ? Math.abs(table.value(row, column)) : table.value(row, column);
       if (!(size > 0) || table.kind(row, column) === MASKED) continue;

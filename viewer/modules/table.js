@@ -296,11 +296,11 @@ export function receivedText({ kinds, values, errors, divisor }, column) {
 /** How large a weight is: a negative one as a positive one, and one that is no number least. */
 export const sizeOf = (value) => (Number.isNaN(value) ? -1 : Math.abs(value));
 
-/** The keys of a row that are not masked, the largest weight first; those without a number last. */
-export function byWeight(table, row) {
-  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  return order.sort((a, b) => sizeOf(table.value(row, b)) - sizeOf(table.value(row, a)));
-}
+/** The keys of a row that are not masked. */
+export const seenKeys = (table, row) => Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
+
+/** The same, the largest weight first; those without a number last. */
+export const byWeight = (table, row) => seenKeys(table, row).sort((a, b) => sizeOf(table.value(row, b)) - sizeOf(table.value(row, a)));
 
 /** The keys that a query attends to most. */
 export function describeRow(app, table, row) {

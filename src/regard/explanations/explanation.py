@@ -452,9 +452,8 @@ class Explanation:
             UnknownNameError: there is no such step or colour map.
             ArgumentError: there is no such batch row or head, or the width is not positive.
         """
-        color_map = (
-            {self._name(name): color_map[name] for name in color_map} if isinstance(color_map, Mapping) else color_map
-        )
+        if isinstance(color_map, Mapping):
+            color_map = {self._name(name): color for name, color in color_map.items()}
         if width is not None and not width > 0:
             raise ArgumentError(f"width must be a positive number of inches; it is {width!r}")
         drawn = self.matrix_steps(steps, batch=batch, head=head)

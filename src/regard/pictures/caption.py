@@ -174,6 +174,60 @@ def _write(drawn: Text, lettering: Lettering, text: str, width: float) -> None:
             most = max(12, min(longest - 1, int(longest * width / wide)))
 
 
+class _Part(NamedTuple):
+    """A weight that a bar shows, its text and its colour."""
+
+    weight: float
+    text: str
+    fill: Any
+
+
+class _Bar(NamedTuple):
+    """A key, or all others together, with its weight; of a difference, with those of both sides."""
+
+    name: str
+    ink: str
+    parts: list[_Part]
+
+
+def _side_fills() -> Sequence[str]:
+    """Returns the colours of both sides of a difference."""
+    return points(SIGN["light"])[14::-12]
+
+
+def _bars(
+    caption: Caption, keys: Sequence[str], row: Matrix, colors: ScalarMappable, column: int | None
+) -> tuple[list[_Bar], int | None]:
+    """Returns the bars of the keys with the largest weights, and which of them is that of the marked key of a
+    difference."""
+    sides = caption.bars
+    order = np.flatnonzero(~np.isneginf(row) & ~(bool(sides) & (row == 0)))
+    order = order[np.argsort(-np.nan_to_num(np.abs(row[order]), nan=-1.0), kind="stable")]
+    named: list[int] = order[:NAMED_KEYS].tolist()
+    others = order[NAMED_KEYS:]
+    if sides:
+        if column is not None and column not in named:
+            named[NAMED_KEYS - 1 :] = [column]
+        masked = caption.say("masked")
+        bars = [
+            _Bar(visible(keys[key], LONGEST_BAR), INK, [
+                _Part(float(side[key]), masked if np.isneginf(side[key]) else short_weight(float(side[key])), fill)
+                for (_, side), fill in zip(sides, _side_fills(), strict=False)
+            ])
+            for key in named
+        ]  # fmt: skip
+        return bars, None if column is None else named.index(column)
+    weights, rest = row[named].tolist(), float(row[others].sum())
+    *texts, rest_text = weight_texts(weights, rest)
+    bars = [
+        _Bar(visible(keys[key], LONGEST_BAR), INK, [_Part(weight, text, colors.to_rgba(weight))])
+        for key, weight, text in zip(named, weights, texts, strict=True)
+    ]
+    if len(others):
+        bars.append(_Bar(caption.say("others", count=len(others)), MUTED, [_Part(rest, rest_text, MASKED_PAPER)]))
+    return bars, None
+
+
 def draw_row_bars(
     figure: Figure,
     lettering: Lettering,
@@ -209,70 +263,49 @@ def draw_row_bars(
         return drawn
 
     sides = caption.bars
-    order = np.flatnonzero(~np.isneginf(row) & ~(bool(sides) & (row == 0)))
-    order = order[np.argsort(-np.nan_to_num(np.abs(row[order]), nan=-1.0), kind="stable")]
-    named, others = order[:NAMED_KEYS].tolist(), order[NAMED_KEYS:]
-    chosen = calculation = None
-    if sides and column is not None:
-        if column not in named:
-            named[NAMED_KEYS - 1 :] = [column]
-        chosen = named.index(column)
-        if width >= LEAST_CALCULATED:
-            calculation = write(0, 0, subtraction(*(side[column] for _, side in sides)), ha="right", weight="bold")
-    fills = points(SIGN["light"])[14::-12]
-    drawn = [*zip((side for _, side in sides), fills, strict=False)] or [(row, None)]
-    bars: list[tuple[str, str, list[tuple[float, Any]]]] = [
-        (
-            visible(keys[int(key)], LONGEST_BAR),
-            INK,
-            [(float(one[key]), fill or colors.to_rgba(one[key])) for one, fill in drawn],
-        )
-        for key in named
-    ]
-    rest = float(row[others].sum())
-    if len(others) and not sides:
-        bars.append((caption.say("others", count=len(others)), MUTED, [(rest, MASKED_PAPER)]))
-    weights = [float(weight) for *_, values in bars for weight, _ in values]
-    pairs = [caption.say("masked") if np.isneginf(weight) else short_weight(weight) for weight in weights]
-    texts = pairs if sides else weight_texts(weights[: len(named)], rest)[: len(bars)]
+    bars, chosen = _bars(caption, keys, row, colors, column)
+    calculation = None
+    if chosen is not None and width >= LEAST_CALCULATED:
+        calculation = write(0, 0, subtraction(*(one.weight for one in bars[chosen].parts)), ha="right", weight="bold")
+    weights = [part.weight for bar in bars for part in bar.parts]
     most = max((abs(weight) for weight in weights if np.isfinite(weight)), default=0.0) or 1.0
     even = equal_share(row[None]) if caption.even is None else caption.even[0]
     even = even if even is not None and even <= most else None
-    labels = [write(0, 0, name, ha="right", color=ink) for name, ink, _ in bars]
+    labels = [write(0, 0, bar.name, ha="right", color=bar.ink) for bar in bars]
     if chosen is not None:
         labels[chosen].set_fontweight("bold")
     margin = 0.12 if sides else 0.06
     widest = max((text_extent(label)[0] for label in labels), default=0.0) + margin
     names = max(names, min((0.28 if calculation else 0.4) * width, widest))
-    numbers = [write(0, 0, text) for text in texts]
-    number_width = max((text_extent(number)[0] for number in numbers), default=0.0) + 0.08
+    numbers = [[write(0, 0, part.text, color=bar.ink) for part in bar.parts] for bar in bars]
+    number_width = max((text_extent(number)[0] for shown in numbers for number in shown), default=0.0) + 0.08
     room = width - names - number_width - (text_extent(calculation)[0] + 0.12 if calculation else 0.0)
     title = write(-names, 0, caption.say("looksAtTitle", query=visible(query, LONGEST_BAR)), fontweight="bold")
     fit_width(title, width)
     start = 0.0
-    for (name, _), fill in zip(sides, fills, strict=False):
+    for (name, _), fill in zip(sides, _side_fills(), strict=False):
         axes.barh(1.1, 0.08, 0.42, left=start, color=[fill])
         named_side = write(start + 0.13, 1.1, name, fontweight="bold")
         fit_width(named_side, (width - names) / 2 - 0.2)
         start += 0.25 + text_extent(named_side)[0]
     first, step, apart = (2.45, PAIR, (-0.36, 0.36)) if sides else (1.1, 1.0, (0.0,))
-    line, shown = first, iter(numbers)
-    for number, ((_, ink, values), label) in enumerate(zip(bars, labels, strict=True)):
+    line = first
+    for number, (bar, label, shown) in enumerate(zip(bars, labels, numbers, strict=True)):
         # The others are a sum, which is not compared with the equal share.
         line = first + step * number + (0.0 if number < NAMED_KEYS else 1.0 if even is not None else 0.3)
         label.set_position((-0.06, line))
         fit_width(label, names - margin)
-        for (weight, fill), offset in zip(values, apart, strict=True):
+        for (weight, _, fill), text, offset in zip(bar.parts, shown, apart, strict=True):
             length = max(room * abs(weight) / most, 0.01) if weight and np.isfinite(weight) else 0.0
             axes.barh(line + offset, length, 0.48 if sides else 0.62, color=[fill], edgecolor=BORDER, linewidth=0.5)
             end = max(length, room * (even or 0.0) / most) if number < NAMED_KEYS else length
-            next(shown).set(position=(end + 0.05, line + offset), color=ink)
+            text.set_position((end + 0.05, line + offset))
         if number == chosen:
             axes.barh(line, width, step, left=-names, fill=False, edgecolor=ACCENT, linewidth=0.9, clip_on=False)
             if calculation:
                 calculation.set_position((width - names - 0.08, line))
     if even is not None:
-        at, foot = room * even / most, first + len(named) - 0.35
+        at, foot = room * even / most, first + min(len(bars), NAMED_KEYS) - 0.35
         axes.plot([at, at], [first - 0.6, foot], color=INK, linewidth=0.7, dashes=(3, 2))
         share = write(0, foot + 0.45, caption.equal_share(even), fontsize=NOTE, color=MUTED)
         share.set_x(min(at, width - names - text_extent(share)[0]))

@@ -205,7 +205,7 @@ def weight_texts(named: Sequence[float], others: float, write: Callable[[float],
     Where the weights add up to 1, that is what the printed ones leave of it, so that the printed parts add up too.
     """
     texts, left = list(map(write, named)), 0.0
-    if abs(sum(named) + others - 1) < 0.005 and not any(text[0] in "<>−" for text in texts):
+    if adds_up(np.array([*named, others])) and not any(text[0] in "<>−" for text in texts):
         left = round(1 - sum(map(float, texts)), 4)
     return [*texts, write(left if left > 0 else others)]
 
@@ -227,6 +227,11 @@ def percent(part: float, language: str = "en") -> str:
     return f"{text}%" if language == "zh" else f"{text}\xa0%"
 
 
+def plain_percent(part: float) -> str:
+    """Returns a part as `percent` does, with plain spaces, for a terminal."""
+    return percent(part).replace("\xa0", " ")
+
+
 def adds_up(weights: Matrix) -> NDArray[np.bool_]:
     """Returns whether each row adds up to 1 as it is printed, with two decimals."""
     return np.abs(weights.sum(axis=-1) - 1) < 0.005
@@ -235,8 +240,3 @@ def adds_up(weights: Matrix) -> NDArray[np.bool_]:
 def printed(text: str) -> float:
     """Returns a number as who reads its text has it; NaN for a bound."""
     return math.nan if text[:1] in "<>" else float(text.replace("−", "-").replace("∞", "inf"))
-
-
-def plain_percent(part: float) -> str:
-    """Returns the same for a terminal, with plain spaces."""
-    return percent(part).replace("\xa0", " ")

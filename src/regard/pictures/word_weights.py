@@ -13,7 +13,7 @@ from regard.pictures.caption import MARGIN, Caption
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, visible_token
 from regard.pictures.heatmap import color_map as named_colors
 from regard.pictures.heatmap import colored, draw_forms, forms_of, ink_on
-from regard.pictures.numbers import as_array, cell_number, percent, short_weight
+from regard.pictures.numbers import adds_up, as_array, cell_number, percent, short_weight
 from regard.pictures.sheet import NOTE, TEXT, new_sheet, text_extent
 from regard.pictures.weight_scale import Frame, draw_scale, weight_scale
 
@@ -137,7 +137,7 @@ def word_weights(
     order = np.argsort(-sizes, kind="stable")[:MOST_MARKED].tolist()
     strongest = order[0]
     named = {key for key in order if key == strongest or sizes[key] > 2 * (even or 0.0)}
-    adds_up = abs(float(sizes.sum()) - 1) < 0.02 and not (np.isfinite(matrix[0]) & (matrix[0] < 0)).any()
+    is_whole = bool(adds_up(sizes)) and not (np.isfinite(matrix[0]) & (matrix[0] < 0)).any()
     curved = is_text and not count and marked not in (None, strongest)
     full_width, top = frame.width + 2 * MARGIN, frame.above + (CURVE if curved else 0.0)
     height = top + y + line_height - line_gap + frame.below
@@ -175,7 +175,7 @@ def word_weights(
             style: dict[str, Any] = {"color": MUTED if heads == 1 else ink}
             label, low = cell_number(weight), 0.46
             if is_text:
-                label = percent(weight, caption.language) if adds_up else short_weight(weight)
+                label = percent(weight, caption.language) if is_whole else short_weight(weight)
                 label, low, style = label if column in named else "", 0.58, {"color": INK, "fontweight": "bold"}
             middle = {"ha": "center", "va": "center", "fontsize": NUMBER_SIZE}
             axes.text(x + one / 2, under + CELL_HEIGHT * low, label, **middle, **style)

@@ -202,17 +202,17 @@ def _name_stripes(
     """Names the far distances at which a head looks, beside the weights, one below the other, as the viewer does."""
     queries, keys, is_causal = len(record.queries), len(record.keys), record.kind == "causal"
     shift, gap = keys - queries if is_causal else 0, LABEL_STEP * queries
-    places = []
+    labels = []
     for offset in distances:
         first, last = max(0, -offset - shift), min(queries, keys - offset - shift) - 1
-        places.append([min(max(first + 0.25 * (last - first), 0.3 * queries), last), last, offset])
-    places.sort()
-    for one, following in itertools.pairwise(places):
+        labels.append([min(max(first + 0.25 * (last - first), 0.3 * queries), last), last, offset])
+    labels.sort()
+    for one, following in itertools.pairwise(labels):
         following[0] = max(following[0], one[0] + gap)
-    for number, (row, last, _) in reversed([*enumerate(places)]):
-        places[number][0] = min(row, last, places[number + 1][0] - gap if places[number + 1 :] else queries - gap / 2)
+    for number, (row, last, _) in reversed([*enumerate(labels)]):
+        labels[number][0] = min(row, last, labels[number + 1][0] - gap if labels[number + 1 :] else queries - gap / 2)
     frame = {"boxstyle": "round,pad=0.3", "facecolor": PAPER, "edgecolor": "none"}
-    for row, _, offset in places:
+    for row, _, offset in labels:
         at = row + shift + offset
         x = min((row + shift if is_causal else at) + 0.03 * keys, 0.83 * keys)
         axes.plot([at, x], [row, row], color=INK, linewidth=0.8, marker="o", markevery=[0], markersize=3)
